@@ -80,8 +80,9 @@ def test_run_to_its_end(job: Path) -> None:
 
 def test_run_as_data(job: Path) -> None:
     result = invoke(None, "run", "-o", "json", str(job))
-    data = json.loads(result.stdout.partition("\n")[2])
+    data = json.loads(result.stdout)
     assert data["components"]["check"]["executed"] == 10 and data["topology"] == "numbers"
+    assert "first\n" in result.stderr, "what the topology prints is none of it"
 
 
 def test_everything_after_the_file_belongs_to_the_topology(job: Path) -> None:
@@ -284,6 +285,15 @@ def test_submit_packs_and_sends(job: Path) -> None:
     assert call == "submit" and spec.name == "numbers" and requires == ()
     with zipfile.ZipFile(io.BytesIO(bundle)) as file:
         assert f"code/{job.name}" in file.namelist()
+
+
+def test_submit_as_data_has_nothing_among_it_that_the_code_prints(job: Path) -> None:
+    job.write_text(
+        SOURCE + "print('loaded')\nCheck.__getstate__ = lambda self: print('packed') or vars(self)\n"
+    )
+    result = invoke(FakeClient(), "submit", "-o", "json", str(job))
+    assert json.loads(result.stdout)["name"] == "numbers"
+    assert "loaded\n" in result.stderr and "packed\n" in result.stderr
 
 
 def test_submit_under_another_name_with_other_workers(job: Path) -> None:

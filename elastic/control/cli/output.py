@@ -6,7 +6,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,16 @@ def show(settings: Settings, data: Any, table: Callable[[], None]) -> None:
         table()
     else:
         write(settings, data)
+
+
+@contextmanager
+def apart(settings: Settings) -> Iterator[None]:
+    """Inside, what the user's code prints goes to standard error where data is JSON or YAML: among it would be neither."""
+    if settings.output == "table":
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def write(settings: Settings, data: Any, *, one_line: bool = False) -> None:

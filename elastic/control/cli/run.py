@@ -54,8 +54,19 @@ def run(settings: Settings, timeout: float | None, target: str, arguments: tuple
     is worked off. The first Ctrl-C (or SIGTERM) stops the spouts and lets what is under way be worked off; the
     second ends it at once.
 
-    The exit code is 0, or 10 when user code failed. With -o json or yaml, the numbers go to standard output.
+    The exit code is 0, or 10 when user code failed. With -o json or yaml, the numbers go to standard output, and what
+    the topology's code prints to standard error.
     """
+    with output.apart(settings):
+        name, seconds, metrics = _run(target, arguments, timeout)
+    _sum_up(settings, name, seconds, metrics)
+    failed = round(sum(m["failed"] for m in metrics.values()))
+    if failed:
+        raise Outcome(ExecutionError.exit_code)
+
+
+def _run(target: str, arguments: tuple[str, ...], timeout: float | None) -> tuple[str, float, Metrics]:
+    """The topology's name, how long it took, and its numbers at its end."""
     topology = load(target, arguments).topology
     from elastic.local import LocalCluster
 
@@ -73,10 +84,7 @@ def run(settings: Settings, timeout: float | None, target: str, arguments: tuple
         seconds = time.monotonic() - began
         metrics = running.metrics()
     troubles.tell()
-    _sum_up(settings, topology.name, seconds, metrics)
-    failed = round(sum(m["failed"] for m in metrics.values()))
-    if failed:
-        raise Outcome(ExecutionError.exit_code)
+    return topology.name, seconds, metrics
 
 
 def _watch(running: LocalRun, began: float, timeout: float | None, troubles: Troubles) -> None:

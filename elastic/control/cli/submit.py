@@ -75,7 +75,8 @@ def submit(
 
     With --wait, the exit code is 0 when it has finished, 10 when it failed, 6 when somebody killed it.
     """
-    loaded = load(target, arguments)
+    with output.apart(settings):
+        loaded = load(target, arguments)
     topology = loaded.topology
     if name:
         topology = topology.renamed(name)
@@ -87,7 +88,8 @@ def submit(
     with ExitStack() as connected:
         with leaving(unsure):
             client = connected.enter_context(settings.connect(timeout=SUBMIT_SECONDS))
-            id = _send(client, loaded)
+            with output.apart(settings):  # what is packed says itself how
+                id = _send(client, loaded)
         with leaving(left):  # one block to the end: Ctrl-C has no gap to fall into
             summary = _summary(client, topology.name, id)
             data = present.topology(summary) if summary else {"name": topology.name, "id": id}
