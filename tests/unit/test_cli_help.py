@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from cli_fake import FakeClient, invoke
 
 from elastic import errors
@@ -192,6 +194,22 @@ def test_where_there_is_no_room_to_write_the_machine_lacks_something(unbuffered:
     assert done.returncode == errors.EnvironmentProblem.exit_code
     assert done.stderr.startswith("error: No space left on device\n")
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-15", "utf-8:strict"])
+def test_text_that_the_locale_cannot_write_is_escaped(encoding: str, tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "elastic.control.cli", *words]
+        env = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr.decode()
+        return done.stdout.decode("ascii" if "-o" in words else encoding.partition(":")[0])
+
+    assert "Examples" in said("up", "--help")
+    home = f"{tmp_path}/\u20ac\u4e2d\U0001f600" if encoding != "utf-8:strict" else f"{tmp_path}/\udcff"
+    for form, read in ("json", json.loads), ("yaml", yaml.safe_load):
+        checks = {c["check"]: c["message"] for c in read(said("doctor", "-o", form, "--home", home))}
+        assert checks["home"].startswith(f"{home} ")
 
 
 def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -16,10 +17,18 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", errors="replace"))
 
 
+def _lenient() -> None:
+    """Text that the terminal's or locale's encoding does not have is escaped, as on standard error: a command must not fail by that."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+        out.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Run the command line of this process, and end the process with the exit code of `docs/cli.md`."""
     hasten()
     _open_closed()
+    _lenient()
     from elastic.control.cli.app import app
 
     app.main(prog_name="elastic")

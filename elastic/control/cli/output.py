@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -90,13 +91,17 @@ def write(settings: Settings, data: Any, *, one_line: bool = False) -> None:
     Args:
         one_line: For entries of a stream: JSON in one line; YAML as a document of its own.
     """
+    # JSON is UTF-8, whatever the locale; what both can write in ASCII alone is right everywhere.
+    utf_8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     if settings.output == "json":
         indent = None if one_line else 2
-        click.echo(json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
+        click.echo(
+            json.dumps(_finite(data), indent=indent, ensure_ascii=not utf_8, allow_nan=False, default=str)
+        )
         return
     import yaml
 
-    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=utf_8, default_flow_style=False)
     click.echo(("---\n" if one_line else "") + text, nl=False)
 
 
