@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,18 @@ def test_no_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "create_server", refuse)
     assert checks.network().status == checks.PROBLEM
+
+
+def test_no_directory_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where all is read-only; what needs one says the same."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "missing")])
+    found = checks.temporary()
+    assert found.status == checks.PROBLEM and "missing" in found.message and "TMPDIR" in found.remedy
+    (tmp_path / "some_wheel.whl").touch()
+    result = invoke(None, "run", str(tmp_path / "some_wheel.whl"))
+    assert result.exit_code == EnvironmentProblem.exit_code, result.stderr
+    assert result.stderr.startswith(f"error: {found.message}") and "TMPDIR" in result.stderr
 
 
 def test_home_that_cannot_be_written_or_is_too_long(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def examine(settings: Settings) -> list[Check]:
         ("network", network),
         ("processes", processes),
         ("files", files),
+        ("temporary", temporary),
         ("home", lambda: home(settings.home)),
         ("clusters", lambda: clusters(settings)),
         ("maven", maven),
@@ -224,6 +225,15 @@ def files() -> Check:
     return Check(
         "files", OK, f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else soft} files"
     )
+
+
+def temporary() -> Check:
+    """A directory for temporary files: code is packed there to be sent, and wheels are unpacked."""
+    try:
+        place = tempfile.gettempdir()
+    except OSError as error:
+        return Check("temporary", PROBLEM, str(error.strerror), "Name one that can be written: TMPDIR.")
+    return Check("temporary", OK, f"{place} can be written")
 
 
 def home(place: Path) -> Check:

@@ -81,6 +81,11 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
             _drop_output()
         full = EnvironmentProblem(f"{error.strerror}{where}", remedy=_ROOM)
         full.__cause__, error = error, full
+    # `tempfile` says so of all that it has tried, and names no file.
+    said = error.strerror or "" if isinstance(error, FileNotFoundError) and error.filename is None else ""
+    if "temporary directory" in said:
+        lacks = EnvironmentProblem(said, remedy="Name one that can be written with TMPDIR.")
+        lacks.__cause__, error = error, lacks
     if isinstance(error, ElasticError):
         if verbose:
             say("".join(traceback.format_exception(error)).rstrip())
