@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import tempfile
 import threading
@@ -113,9 +114,19 @@ def test_home_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.home(Path("/tmp/elastic-home")).status == checks.WARNING
 
 
-def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "LEAST_FILES", 1 << 40)
-    assert checks.files().status in (checks.WARNING, checks.OK)
+@pytest.mark.parametrize(
+    ("hard", "remedy"),
+    [(4096, "ulimit -n 4096"), (1 << 20, "ulimit -n 65536"), (resource.RLIM_INFINITY, "ulimit -n 65536")],
+)
+def test_few_open_files(hard: int, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (64, hard))
+    assert checks.files().status == checks.WARNING and checks.files().remedy == remedy
+
+
+def test_few_open_files_with_a_hard_limit_are_not_had_by_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (64, 64))
+    remedy = checks.files().remedy
+    assert "hard limit is 64" in remedy and "ulimit" not in remedy
 
 
 @pytest.fixture

@@ -220,11 +220,18 @@ def files() -> Check:
             "files",
             WARNING,
             f"a process may open only {soft} files and sockets",
-            f"ulimit -n {min(hard, 65536)}",
+            _more_files(hard, resource.RLIM_INFINITY),
         )
     return Check(
         "files", OK, f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else soft} files"
     )
+
+
+def _more_files(hard: int, infinity: int) -> str:
+    """How a process gets more than its limit lets it have; beyond the hard limit it takes somebody else."""
+    if hard != infinity and hard < LEAST_FILES:
+        return f"The hard limit is {hard}: have it raised (nofile in /etc/security/limits.conf, LimitNOFILE of a service)."
+    return f"ulimit -n {65536 if hard == infinity else min(hard, 65536)}"
 
 
 def temporary() -> Check:
