@@ -8,6 +8,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import sysconfig
+import zipimport
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,8 @@ def collect(entries: Iterable[Path | str], optional: Iterable[str] = ()) -> Need
         optional: Names of modules that are shipped when they are the user's own, and else not required.
 
     Raises:
-        NotShippable: An entry cannot be read or parsed, a folder cannot be read, or a file's name is not UTF-8.
+        NotShippable: An entry cannot be read or parsed, a folder cannot be read, a module lies in an archive, or a file's name is not
+            UTF-8.
     """
     needs = Needs()
     waiting = [(name.partition(".")[0], False) for name in optional]
@@ -115,6 +117,9 @@ def _local(name: str) -> list[tuple[str, Path]]:
     """Where a top-level module lies, unless it is installed: the name to ship it under, and the file or folder.
 
     A package without an `__init__.py` may have several folders.
+
+    Raises:
+        NotShippable: It lies in an archive (a zipapp, what `spark-submit --py-files` was given).
     """
     try:
         spec = importlib.util.find_spec(name)
@@ -133,7 +138,13 @@ def _local(name: str) -> list[tuple[str, Path]]:
     else:
         origin = Path(spec.origin).absolute()
         places = [(name + origin.suffix, origin)]
-    return [(inside, place) for inside, place in places if not _is_installed(place)]
+    found = [(inside, place) for inside, place in places if not _is_installed(place)]
+    if found and isinstance(spec.loader, zipimport.zipimporter):
+        raise NotShippable(
+            f"{name} cannot be sent to a worker: it lies in an archive, {spec.loader.archive}.",
+            remedy="Unpack that, or install it, here and on the nodes.",
+        )
+    return found
 
 
 def _is_installed(place: Path) -> bool:

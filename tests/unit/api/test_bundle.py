@@ -227,6 +227,23 @@ def test_a_module_with_a_name_of_the_standard_library_is_shipped(
     assert found(jobs) == (["own_jobs.py", "this.py"], ("own_space",))
 
 
+def test_what_lies_in_an_archive_is_refused_with_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the modules of a zipapp do, and what `spark-submit --py-files` was given."""
+    archive = folder / "app.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("own_zipped.py", "")
+        file.writestr("own_pack/__init__.py", "")
+    monkeypatch.syspath_prepend(archive)
+    for name in ("own_zipped", "own_pack"):
+        with pytest.raises(
+            NotShippable, match=rf"^{name} cannot be sent .* archive, .*/app\.pyz\."
+        ) as caught:
+            found(entry(folder, f"import {name}\n"))
+        assert "Unpack" in caught.value.remedy
+
+
 # ---------------------------------------------------------------- files
 
 
