@@ -3,8 +3,8 @@
     python examples/frequent_patterns_reference.py --input a.txt --output expected.tsv
     python examples/frequent_patterns_reference.py --input a.txt --compare patterns.tsv
 
-The options are those of `frequent_patterns.py`, and must be the same. With --compare the exit code is 0 only if that file has the same
-lines.
+The options are those of `frequent_patterns.py` that the result depends on (--flat-out is none), and must be the same. With --compare
+the exit code is 0 only if that file has the same lines.
 
 The rules. Let c be a `random.Random(seed)`. The first transaction is due at c.expovariate(r), and each other one c.expovariate(r) after
 the one before it; r is the mean rate of the phase in which the one before it (the first: time 0) was due. Those due at 5 phases or later
