@@ -57,6 +57,8 @@ def test_every_command_teaches(path: str) -> None:
     assert result.exit_code == 0
     assert "Examples:" in result.stdout
     assert "[default: (" not in result.stdout, "as if it were worked out"
+    for kind, says in (" TIME ", "a bare number is seconds"), (" SIZE ", "a number of bytes"):
+        assert (kind in result.stdout) == (says in result.stdout), "an argument's unit is told"
 
 
 def test_the_list_says_what_the_commands_say_themselves() -> None:

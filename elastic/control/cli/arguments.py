@@ -92,6 +92,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A time: `30`, `30s`, `5m`, `2h` or `1d`; a float of seconds."""
 
     name = "TIME"
+    explained = "TIME: 30, 30s, 5m, 2h, 1d or 500ms; a bare number is seconds."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, int | float):
@@ -115,6 +116,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A number of bytes: `1048576`, `512M` or `4G`."""
 
     name = "SIZE"
+    explained = "SIZE: 512M, 4G, or a number of bytes."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):

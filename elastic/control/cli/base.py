@@ -63,8 +63,11 @@ class Command(click.Command):
             for p in self.get_params(ctx)
             if p.name not in SHARED and isinstance(p, click.Option) and (record := p.get_help_record(ctx))
         ]
+        explained = dict.fromkeys(getattr(p.type, "explained", "") for p in self.own_params)
         with formatter.section("Options"):
             formatter.write_dl(own)
+            for text in filter(None, explained):
+                formatter.write_text(text)
         with formatter.section("Options of every command (elastic --help explains them)"):
             formatter.write_text("--cluster  --address  --home  -o table|json|yaml  -v  --no-color")
 
