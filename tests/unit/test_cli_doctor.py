@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import tempfile
@@ -68,6 +69,20 @@ def test_no_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "create_server", refuse)
     assert checks.network().status == checks.PROBLEM
+
+
+@pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), AttributeError()])
+def test_where_no_worker_could_be_waited_for(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forbidden, as by the profiles of some containers; or unknown, as to other systems."""
+
+    def refuse(pid: int) -> int:
+        raise error
+
+    assert checks.processes().status == checks.OK
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    found = checks.processes()
+    assert found.status == checks.PROBLEM and "no node can run" in found.message
+    assert ("not permitted" in found.message) == isinstance(error, OSError)
 
 
 def test_no_directory_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

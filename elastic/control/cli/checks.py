@@ -188,7 +188,17 @@ def network() -> Check:
 
 
 def processes() -> Check:
-    """Whether the kernel can end children with their parent."""
+    """Whether the kernel tells of the end of processes, which nodes need of their workers, and can end children with their parent."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        why = f" ({error.strerror})" if isinstance(error, OSError) else ""
+        return Check(
+            "processes",
+            PROBLEM,
+            f"there are no process handles (pidfd_open) here{why}: no node can run on this machine",
+            "Run nodes on Linux 5.3 or later; in a sandbox, allow pidfd_open in its profile.",
+        )
     if not sys.platform.startswith("linux"):
         return Check(
             "processes",
