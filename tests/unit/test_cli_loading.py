@@ -299,6 +299,13 @@ def test_a_neighbour_that_is_not_imported_is_not_found_in_place_of_pythons(
     assert hasattr(importlib.import_module("quopri"), "encode")
 
 
+def test_a_neighbour_may_have_the_name_of_a_module_that_python_has_no_more(tmp_path: Path) -> None:
+    """`asyncore`: from 3.12 on."""
+    (tmp_path / "asyncore.py").write_text("mine = 1")
+    (tmp_path / "job_q.py").write_text(SOURCE)
+    load(str(tmp_path / "job_q.py"), [])
+
+
 def test_the_modules_that_elastic_imports_are_known() -> None:
     folders = [Path(p.__file__).parent for p in (elastic, statestore)]
     needed = {name for folder in folders for file in folder.rglob("*.py") for name, _ in imported(file)}

@@ -48,7 +48,7 @@ WANTED = frozenset(
     string stringprep struct subprocess sys sysconfig tempfile textwrap threading time token tokenize traceback types typing
     unicodedata urllib uuid warnings weakref xml zipfile zipimport zlib
     """.split()  # noqa: SIM905 - a name a line is too much to read
-)
+).intersection(sys.stdlib_module_names)  # a later Python has some no more: they are nobody's then
 """Python's own modules that elastic imports, and what it imports: here or in workers there is one of that name, Python's or the user's."""
 
 
