@@ -20,13 +20,14 @@ import pickle
 import stat
 import sys
 import tempfile
+import typing
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NewType, ParamSpec, TypeVarTuple
 
 from elastic.api.builder import Topology
 from elastic.api.components import Component, CustomGrouping, TaskHook
@@ -35,6 +36,10 @@ from elastic.errors import NotShippable
 
 _DISPATCHING = vars(functools)["singledispatch"](len).__code__
 """Of all functions that `functools.singledispatch` makes."""
+_ALIAS: Any = vars(typing).get("TypeAliasType", ())
+"""Made by `type Row = ...`, from Python 3.12 on."""
+_ANNOTATING: tuple[Any, ...] = (NewType, ParamSpec, TypeVarTuple, *([_ALIAS] if _ALIAS else []))
+"""What annotations are made of, of which pickle has no more than the name."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -225,6 +230,8 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
     """
     import cloudpickle
 
+    aliases: dict[int, list[Any]] = {}
+
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: object) -> Any:
             if isinstance(obj, ModuleType | FunctionType | type):
@@ -236,6 +243,8 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
                 script[first] = vars(sys.modules["__main__"])[first]
                 if by_name:
                     return NotImplemented
+            if isinstance(obj, _ANNOTATING) and not _is_found(obj):
+                return _by_value(obj, aliases.setdefault(id(obj), []))
             # Of the one, pickle has no more than the name; the other may have a lock.
             if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
@@ -265,15 +274,47 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
 
 def _name_in_main(obj: object) -> str | None:
     """Of a function or class that pickle would look for in `__main__`, and find there: its name."""
-    if (
-        not isinstance(obj, FunctionType | type | functools._lru_cache_wrapper)
-        or obj.__module__ != "__main__"
-    ):
+    kinds = (FunctionType, type, functools._lru_cache_wrapper, *_ANNOTATING)
+    if not isinstance(obj, kinds) or obj.__module__ != "__main__":
         return None
     found: object = sys.modules["__main__"]
-    for name in obj.__qualname__.split("."):
+    whole: str = getattr(obj, "__qualname__", obj.__name__)
+    for name in whole.split("."):
         found = getattr(found, name, None)
-    return obj.__qualname__ if found is obj else None
+    return whole if found is obj else None
+
+
+def _is_found(obj: Any) -> bool:
+    """Whether a worker finds it by its name, in a module. Python says of some that they are of `typing`."""
+    return (
+        obj.__module__ != "__main__" and getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
+    )
+
+
+def _by_value(obj: Any, means: list[Any]) -> tuple[Any, ...]:
+    """One of `_ANNOTATING`, as pickle wants it.
+
+    Args:
+        means: Of a type alias, to be filled: the same one each time, as it may name itself.
+    """
+    if isinstance(obj, _ALIAS):
+        if not means:
+            try:
+                means.append(obj.__value__)
+            except Exception:  # it names what is there for type checkers alone
+                means.append(Any)
+        return _alias, (obj.__name__, obj.__type_params__, means)
+    name = (vars(obj)["__qualname__"], obj.__supertype__) if isinstance(obj, NewType) else (obj.__name__,)
+    return type(obj), name, (None, {"__module__": obj.__module__})
+
+
+def _alias(name: str, parameters: tuple[Any, ...], means: list[Any]) -> Any:
+    """A type alias. Within what it means itself nothing is in the list yet: then it is looked up later, if at all."""
+    if parameters:
+        return _ALIAS(name, means[0] if means else Any, type_params=parameters)
+    scope = {"__name__": "__main__", f"{name}_": means}
+    exec(f"type {name} = {name}_[0]", scope)
+    return scope[name]
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

@@ -432,6 +432,57 @@ def test_functions_of_a_script_that_choose_by_type_are_sent_with_all_that_is_reg
     assert in_worker(folder, DISPATCHES, DISPATCHED) == "?i?i\n"
 
 
+ANNOTATED = """
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NewType, ParamSpec, TypeVarTuple
+from elastic import Fields, Spout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+{made}
+class S(Spout):
+    outputs = Fields(w=object)
+    def tuples(self):
+        yield shown("a")
+
+b = TopologyBuilder("t")
+b.spout("s", S())
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+TYPES = """
+User = NewType("User", str)
+Ts = TypeVarTuple("Ts")
+P = ParamSpec("P")
+
+class Of(Generic[*Ts]):
+    pass
+
+def shown(made: User, of: Of[int, str] | None = None, call: Callable[P, User] = lambda: "b") -> list[User]:
+    return User(made) + call()
+"""
+ALIASES = """
+type Json = dict[str, Json] | list[Json] | str
+type Pair[T] = tuple[T, T]
+type Unknown = list[for_type_checkers_alone]
+
+class Of[*Ts, **P]:
+    type Me = list[Of]
+    def me(self) -> Me:
+        return [self]
+
+def shown(made: Json, pair: Pair[int] | None = None) -> Unknown:
+    return len(Of().me()), Json.__value__.__args__[1].__args__[0] is Json, Pair.__value__.__origin__ is tuple
+"""
+from_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="new in Python 3.12")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"), [(TYPES, "ab\n"), pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12)]
+)
+def test_what_a_script_annotates_with_is_sent(folder: Path, made: str, said: str) -> None:
+    assert in_worker(folder, ANNOTATED.format(made=made), DISPATCHED) == said
+
+
 def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
     assert in_worker(folder, CLASSES, WORKER) == "[('RED', 'Sum', ['a', 'b'])]\n"
 
