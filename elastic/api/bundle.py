@@ -10,6 +10,8 @@ The same content always gives the same file.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import functools
 import hashlib
 import inspect
@@ -265,7 +267,13 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
                 )
             if type(obj) is functools.cached_property:
                 return _cached_property, (obj.func, obj.attrname)
-            return super().reducer_override(obj)
+            if obj is dataclasses.MISSING:
+                return "MISSING"  # there is one of it, and who reads fields asks for that one
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, enum.EnumType) and isinstance(reduced, tuple) and len(reduced) == 6:
+                made, arguments, state, _, _, fill = reduced
+                return made, arguments, (fill, state, _members(obj)), None, None, _fill_enum
+            return reduced
 
     file = io.BytesIO()
     Pickler(file, protocol=5).dump(value)
@@ -306,6 +314,31 @@ def _by_value(obj: Any, means: list[Any]) -> tuple[Any, ...]:
         return _alias, (obj.__name__, obj.__type_params__, means)
     name = (vars(obj)["__qualname__"], obj.__supertype__) if isinstance(obj, NewType) else (obj.__name__,)
     return type(obj), name, (None, {"__module__": obj.__module__})
+
+
+def _members(kind: enum.EnumType) -> dict[str, tuple[str, Any, dict[str, Any]]]:
+    """Of an enumeration's members, by each of their names: the first name, the value, and all attributes. Made anew they have none of
+    their own, nor other names."""
+    found: dict[str, Any] = dict(kind.__members__)
+    return {
+        name: (m._name_, m._value_, {n: v for n, v in vars(m).items() if n != "__objclass__"})
+        for name, m in found.items()
+    }
+
+
+def _fill_enum(kind: Any, given: tuple[Any, Any, dict[str, tuple[str, Any, dict[str, Any]]]]) -> None:
+    fill, state, members = given
+    fill(kind, state)
+    for name, (first, value, attributes) in members.items():
+        member = kind._member_map_.get(first)
+        if member is None and issubclass(kind, enum.Flag):  # several together, which have a name
+            member = kind(value)
+        if member is None:  # a function: no member is made of it
+            continue
+        vars(member).update(attributes)
+        kind._member_map_[name] = member
+        with contextlib.suppress(TypeError):  # it is found by looking at each
+            kind._value2member_map_[value] = member
 
 
 def _alias(name: str, parameters: tuple[Any, ...], means: list[Any]) -> Any:

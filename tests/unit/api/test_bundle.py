@@ -483,6 +483,56 @@ def test_what_a_script_annotates_with_is_sent(folder: Path, made: str, said: str
     assert in_worker(folder, ANNOTATED.format(made=made), DISPATCHED) == said
 
 
+ENUMS = """
+import dataclasses, enum, sys
+from pathlib import Path
+from elastic import Fields, Spout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+
+class Planet(enum.Enum):
+    EARTH = (3, 4)
+    WORLD = (3, 4)
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+
+class Unit(str, enum.Enum):
+    METRE = ("m", "length")
+    def __new__(cls, short, of):
+        made = str.__new__(cls, short)
+        made._value_, made.of = short, of
+        return made
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    bytes: int = 0
+
+class Page(Size, enum.Enum):
+    SMALL = 7
+
+class May(enum.Flag):
+    READ = 1
+    WRITE = 2
+    ALL = READ | WRITE
+
+class S(Spout):
+    outputs = Fields(w=object)
+    def tuples(self):
+        yield Planet.EARTH.mass, Planet["WORLD"] is Planet((3, 4)), Unit("m").of, Page.SMALL.bytes
+        yield May["ALL"] is May.READ | May.WRITE, May(3).name, list(Planet.__members__)
+        yield [f.default is dataclasses.MISSING for f in dataclasses.fields(Size)]
+        yield [f.default_factory is dataclasses.MISSING for f in dataclasses.fields(Size)]
+
+b = TopologyBuilder("t")
+b.spout("s", S())
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+
+
+def test_enumerations_and_data_classes_of_a_script_have_in_a_worker_all_that_they_had(folder: Path) -> None:
+    said = "(3, True, 'length', 7) (True, 'ALL', ['EARTH', 'WORLD']) [False] [True]\n"
+    assert in_worker(folder, ENUMS, DISPATCHED) == said
+
+
 def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
     assert in_worker(folder, CLASSES, WORKER) == "[('RED', 'Sum', ['a', 'b'])]\n"
 
