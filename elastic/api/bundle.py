@@ -273,6 +273,10 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
             if isinstance(obj, enum.EnumType) and isinstance(reduced, tuple) and len(reduced) == 6:
                 made, arguments, state, _, _, fill = reduced
                 return made, arguments, (fill, state, _members(obj)), None, None, _fill_enum
+            if typing.is_typeddict(obj) and isinstance(reduced, tuple) and "__orig_bases__" not in vars(obj):
+                # Before Python 3.12 one that extends another says of itself that it is a plain dictionary.
+                made, (meta, name, _, *more), *rest = reduced
+                return made, (meta, name, (typing.TypedDict,), *more), *rest
             return reduced
 
     file = io.BytesIO()

@@ -436,7 +436,7 @@ ANNOTATED = """
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, NewType, ParamSpec, TypeVarTuple
+from typing import Generic, NewType, ParamSpec, TypedDict, TypeVarTuple
 from elastic import Fields, Spout, TopologyBuilder
 from elastic.api.bundle import build_bundle
 {made}
@@ -457,8 +457,14 @@ P = ParamSpec("P")
 class Of(Generic[*Ts]):
     pass
 
-def shown(made: User, of: Of[int, str] | None = None, call: Callable[P, User] = lambda: "b") -> list[User]:
-    return User(made) + call()
+class Row(TypedDict, total=False):
+    user: User
+
+class Long(Row):
+    n: int
+
+def shown(made: User, of: Of[int, str] | None = None, call: Callable[P, User] = lambda: "b") -> Long:
+    return User(made) + call(), Long(n=1), *Long.__required_keys__, *Long.__optional_keys__
 """
 ALIASES = """
 type Json = dict[str, Json] | list[Json] | str
@@ -477,7 +483,8 @@ from_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="new in Python
 
 
 @pytest.mark.parametrize(
-    ("made", "said"), [(TYPES, "ab\n"), pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12)]
+    ("made", "said"),
+    [(TYPES, "('ab', {'n': 1}, 'n', 'user')\n"), pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12)],
 )
 def test_what_a_script_annotates_with_is_sent(folder: Path, made: str, said: str) -> None:
     assert in_worker(folder, ANNOTATED.format(made=made), DISPATCHED) == said
