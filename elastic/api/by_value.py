@@ -1,0 +1,164 @@
+"""What a script or notebook defines, as bytes that make it in another process: what pickle has no more of than the name, or refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import functools
+import io
+import sys
+import typing
+from types import FunctionType, ModuleType
+from typing import Any, NewType, ParamSpec, TypeVarTuple
+
+_DISPATCHING = vars(functools)["singledispatch"](len).__code__
+"""Of all functions that `functools.singledispatch` makes."""
+_ALIAS: Any = vars(typing).get("TypeAliasType", ())
+"""Made by `type Row = ...`, from Python 3.12 on."""
+_ANNOTATING: tuple[Any, ...] = (NewType, ParamSpec, TypeVarTuple, *([_ALIAS] if _ALIAS else []))
+"""What annotations are made of, of which pickle has no more than the name."""
+
+
+def dump(value: object, used: set[str], script: dict[str, object], *, by_name: bool) -> bytes:
+    """Pickled, what is of `__main__` by value. What can be found there by its name is put in `script`, and by that name if so wanted.
+
+    So each is made once in a worker, as those of a module are: what one task's copy of it has changed, another's does not undo.
+    """
+    import cloudpickle
+
+    aliases: dict[int, list[Any]] = {}
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: object) -> Any:
+            if isinstance(obj, ModuleType | FunctionType | type):
+                used.add(str(obj.__name__ if isinstance(obj, ModuleType) else obj.__module__))
+            if (name := _name_in_main(obj)) is not None:
+                if isinstance(obj, type):
+                    script[name] = obj
+                first = name.partition(".")[0]
+                script[first] = vars(sys.modules["__main__"])[first]
+                if by_name:
+                    return NotImplemented
+            if isinstance(obj, _ANNOTATING) and not _is_found(obj):
+                return _annotation(obj, aliases.setdefault(id(obj), []))
+            # Of the one, pickle has no more than the name; the other may have a lock.
+            if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            # Its cache has weak references, which cannot be pickled.
+            if (
+                isinstance(obj, FunctionType)
+                and obj.__module__ == "__main__"
+                and obj.__code__ is _DISPATCHING
+            ):
+                registry: Any = vars(obj)["registry"]
+                return (
+                    functools.singledispatch,
+                    (registry[object],),
+                    list(registry.items()),
+                    None,
+                    None,
+                    _register,
+                )
+            if type(obj) is functools.cached_property:
+                return _cached_property, (obj.func, obj.attrname)
+            if obj is dataclasses.MISSING:
+                return "MISSING"  # there is one of it, and who reads fields asks for that one
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, enum.EnumType) and isinstance(reduced, tuple) and len(reduced) == 6:
+                made, arguments, state, _, _, fill = reduced
+                return made, arguments, (fill, state, _members(obj)), None, None, _fill_enum
+            if typing.is_typeddict(obj) and isinstance(reduced, tuple) and "__orig_bases__" not in vars(obj):
+                # Before Python 3.12 one that extends another says of itself that it is a plain dictionary.
+                made, (meta, name, _, *more), *rest = reduced
+                return made, (meta, name, (typing.TypedDict,), *more), *rest
+            return reduced
+
+    file = io.BytesIO()
+    Pickler(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+def _name_in_main(obj: object) -> str | None:
+    """Of a function or class that pickle would look for in `__main__`, and find there: its name."""
+    kinds = (FunctionType, type, functools._lru_cache_wrapper, *_ANNOTATING)
+    if not isinstance(obj, kinds) or obj.__module__ != "__main__":
+        return None
+    found: object = sys.modules["__main__"]
+    whole: str = getattr(obj, "__qualname__", obj.__name__)
+    for name in whole.split("."):
+        found = getattr(found, name, None)
+    return whole if found is obj else None
+
+
+def _is_found(obj: Any) -> bool:
+    """Whether a worker finds it by its name, in a module. Python says of some that they are of `typing`."""
+    return (
+        obj.__module__ != "__main__" and getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
+    )
+
+
+def _annotation(obj: Any, means: list[Any]) -> tuple[Any, ...]:
+    """One of `_ANNOTATING`, as pickle wants it.
+
+    Args:
+        means: Of a type alias, to be filled: the same one each time, as it may name itself.
+    """
+    if isinstance(obj, _ALIAS):
+        if not means:
+            try:
+                means.append(obj.__value__)
+            except Exception:  # noqa: BLE001 - it names what is there for type checkers alone
+                means.append(Any)
+        return _alias, (obj.__name__, obj.__type_params__, means)
+    name = (vars(obj)["__qualname__"], obj.__supertype__) if isinstance(obj, NewType) else (obj.__name__,)
+    return type(obj), name, (None, {"__module__": obj.__module__})
+
+
+def _members(kind: enum.EnumType) -> dict[str, tuple[str, Any, dict[str, Any]]]:
+    """Of an enumeration's members, by each of their names: the first name, the value, and all attributes. Made anew they have none of
+    their own, nor other names."""
+    found: dict[str, Any] = dict(kind.__members__)
+    return {
+        name: (m._name_, m._value_, {n: v for n, v in vars(m).items() if n != "__objclass__"})
+        for name, m in found.items()
+    }
+
+
+def _fill_enum(kind: Any, given: tuple[Any, Any, dict[str, tuple[str, Any, dict[str, Any]]]]) -> None:
+    fill, state, members = given
+    fill(kind, state)
+    for name, (first, value, attributes) in members.items():
+        member = kind._member_map_.get(first)
+        if member is None and issubclass(kind, enum.Flag):  # several together, which have a name
+            member = kind(value)
+        if member is None:  # a function: no member is made of it
+            continue
+        vars(member).update(attributes)
+        kind._member_map_[name] = member
+        with contextlib.suppress(TypeError):  # it is found by looking at each
+            kind._value2member_map_[value] = member
+
+
+def _alias(name: str, parameters: tuple[Any, ...], means: list[Any]) -> Any:
+    """A type alias. Within what it means itself nothing is in the list yet: then it is looked up later, if at all."""
+    if parameters:
+        return _ALIAS(name, means[0] if means else Any, type_params=parameters)
+    scope = {"__name__": "__main__", f"{name}_": means}
+    exec(f"type {name} = {name}_[0]", scope)
+    return scope[name]
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _register(dispatching: Any, registered: list[tuple[type, Any]]) -> None:
+    for kind, function in registered:
+        dispatching.register(kind, function)
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
