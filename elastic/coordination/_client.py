@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger("elastic.coordination.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # it reports each of many attempts to connect; what matters is logged here
 _HANDSHAKES = 3
-"""A server that is starting may accept a connection and never answer: an attempt gets this part of the
-time-out."""
+"""A server that is starting may accept a connection and never answer: an attempt gets this part of the time-out at most,"""
+_FIRST = 1.0
+"""and the first one so many seconds, each next one twice as many. Of eight clients of a server that is started again about one every
+other time is not answered, while the next attempt is within milliseconds."""
 _CONNECTS = 12
 """The same of an attempt to connect with one of several: a machine that is off does not answer at all, and beside it another one serves.
 When a connection has broken because nothing came any more, a sixth of the time is left."""
@@ -207,6 +209,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def __init__(self, client: KazooClient, patience: KazooRetry, lease: Lease) -> None:
         super().__init__(client, patience, logger=client.logger)
         self._lease = lease
+        self._handshake = _FIRST
         self._unread = bytearray()  # what came with what was asked for: the beginning of the next message
         # Held from before something is sent until it is known what answer belongs to it.
         self._sending = threading.Lock()
@@ -325,9 +328,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             super()._write(msg[sent:], timeout)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        asked = time.monotonic()
-        result = super()._invoke(timeout, request, xid)
-        if xid is None and result[0].time_out > 0:
+        if xid is not None:
+            return super()._invoke(timeout, request, xid)
+        asked, patience = time.monotonic(), self._handshake
+        self._handshake = 2 * patience  # unless it is answered
+        result = super()._invoke(min(timeout, patience), request, xid)
+        self._handshake = _FIRST
+        if result[0].time_out > 0:
             self._lease.granted(asked, result[0].time_out / 1000)
         return result
 

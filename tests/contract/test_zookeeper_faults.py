@@ -347,6 +347,41 @@ def test_something_else_at_the_address() -> None:
             connect(address, session_timeout=1.0, connect_timeout=0.3)
 
 
+class Deaf(Proxy):
+    """Takes the first connection, and what comes by it, and never answers: as a server does that is starting."""
+
+    first: socket.socket | None = None
+
+    def _accept(self) -> None:
+        if self.first is None:
+            self.first, _ = self._listener.accept()
+        else:
+            super()._accept()
+
+
+@pytest.fixture
+def deaf(real: Real) -> Iterator[Deaf]:
+    proxy = Deaf(real.host)
+    yield proxy
+    proxy.close()
+    if proxy.first is not None:
+        proxy.first.close()
+
+
+def test_who_is_not_answered_tries_again_soon(real: Real, deaf: Deaf) -> None:
+    """And not when a third of the session time-out is over: a Nimbus that begins beside its server has ended by then."""
+    connect(f"{deaf.address}/{real.root}", session_timeout=120.0, connect_timeout=20.0).close()
+    assert deaf.first is not None
+
+
+def test_that_it_waits_for_as_long_as_a_session_lets_it_is_found(
+    real: Real, deaf: Deaf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elastic.coordination._client._FIRST", 120.0)
+    with pytest.raises(Unavailable, match="does not answer as ZooKeeper"):
+        connect(f"{deaf.address}/{real.root}", session_timeout=120.0, connect_timeout=2.0)
+
+
 def test_roots_are_made_and_kept_apart(zookeeper_server: EmbeddedZooKeeper) -> None:
     sessions = [connect(f"{zookeeper_server.address}/apart/{name}") for name in ("a", "b")]
     try:
