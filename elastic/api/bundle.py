@@ -33,6 +33,8 @@ from elastic.api.imports import Needs, collect, imported
 from elastic.errors import NotShippable
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Only the same one can run functions that were pickled by value, as what the interpreter makes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,13 @@ def load_bundle(directory: Path) -> ShippedComponents:
         sys.path.insert(0, code)
     try:
         parts = pickle.loads((directory / "components.pickle").read_bytes())
+        if (
+            python := parts.get("python", _PYTHON)
+        ) != _PYTHON:  # not for it to find out as it runs: another one's code may end it
+            raise NotShippable(
+                f"This topology was submitted with Python {python}, and this worker has Python {_PYTHON}: functions that travel with it, "
+                "those of a script and lambdas, cannot run here. Submit it with the same Python, or have them in a module, by a name."
+            )
         if script := _load(parts["script"], "What the script defines"):
             # Components, tuples and states name it as of `__main__`, which is its own: that of this program has such names, too.
             main = sys.modules["__main__"] = ModuleType("__main__")
@@ -185,7 +194,10 @@ def _pickle_all(topology: Topology, used: set[str]) -> bytes:
         },
         "script": _pickle_script(script, used),
     }
-    return pickle.dumps(parts, protocol=5)
+    pickled = pickle.dumps(parts, protocol=5)
+    if by_value.MARK not in pickled:
+        return pickled
+    return pickle.dumps(parts | {"python": _PYTHON}, protocol=5)
 
 
 def _pickle_script(script: dict[str, object], used: set[str]) -> bytes:
@@ -269,7 +281,7 @@ def _write(into: Path, needs: Needs, pickled: bytes, entry: str) -> None:
         "entry": Path(entry).name,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in content.items()},
         "requires": list(needs.requires),
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "python": _PYTHON,
     }
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in [

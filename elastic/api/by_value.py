@@ -12,6 +12,8 @@ import typing
 from types import FunctionType, ModuleType
 from typing import Any, NewType, ParamSpec, TypeVarTuple
 
+MARK = b"cloudpickle.cloudpickle"
+"""Is in what `dump` gives when there are functions or classes in it, and not just their names."""
 _DISPATCHING = vars(functools)["singledispatch"](len).__code__
 """Of all functions that `functools.singledispatch` makes."""
 _ALIAS: Any = vars(typing).get("TypeAliasType", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from elastic import Fields, Spout, TopologyBuilder
 from elastic.api.builder import Topology
-from elastic.api.bundle import ShippedComponents, build_bundle
+from elastic.api.bundle import ShippedComponents, build_bundle, load_bundle
 from elastic.api.imports import collect
 from elastic.errors import NotShippable
 from elastic.supervisor.bundles import unpack
@@ -488,6 +489,45 @@ from_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="new in Python
 )
 def test_what_a_script_annotates_with_is_sent(folder: Path, made: str, said: str) -> None:
     assert in_worker(folder, ANNOTATED.format(made=made), DISPATCHED) == said
+
+
+@pytest.mark.parametrize(("makes", "other"), [("FlatMap(lambda tup: [tup.w], w=str)", True), ("B()", False)])
+def test_functions_that_travel_run_with_the_same_python_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, makes: str, other: bool
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"own_job_{other}"
+    write(folder, {f"{name}.py": JOB.format(makes=makes)})
+    build_bundle(importlib.import_module(name).topology().build(), folder / f"{name}.py", folder / "b.zip")
+    with zipfile.ZipFile(folder / "b.zip") as file:
+        file.extractall(folder / "b")
+    assert load_bundle(folder / "b").component("b") is not None
+    monkeypatch.setattr("elastic.api.bundle._PYTHON", "4.0")
+    if other:
+        with pytest.raises(NotShippable, match=r"Python 3\..* has Python 4\.0.*lambdas.*module"):
+            load_bundle(folder / "b")
+    else:
+        assert load_bundle(folder / "b").component("b") is not None, "which is there by its name"
+
+
+JOB = """
+from elastic import Bolt, Fields, FlatMap, Spout, TopologyBuilder
+
+class S(Spout):
+    outputs = Fields(w=str)
+    def tuples(self):
+        yield "a"
+
+class B(Bolt):
+    def execute(self, tup):
+        pass
+
+def topology():
+    b = TopologyBuilder("t")
+    b.spout("s", S())
+    b.bolt("b", {makes}).shuffle("s")
+    return b
+"""
 
 
 ENUMS = """
