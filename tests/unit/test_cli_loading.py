@@ -203,6 +203,16 @@ def test_a_near_name_is_suggested(tmp_path: Path) -> None:
         load("wordcount_h.py", [])
 
 
+def test_a_file_of_a_package_that_needs_it_is_to_be_named_as_a_module(tmp_path: Path) -> None:
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "job_r.py").write_text("from . import words\n")
+    with pytest.raises(CodeFailed) as caught:
+        load(str(package / "job_r.py"), [])
+    assert caught.value.remedy.endswith("name it as a module: shop.job_r")
+
+
 def test_the_users_traceback_has_only_the_users_frames(tmp_path: Path) -> None:
     put(tmp_path / "job_i.py")
     with pytest.raises(CodeFailed) as caught:

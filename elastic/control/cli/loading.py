@@ -131,7 +131,11 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # noqa: BLE001 - user code raises what it likes; it is shown as it is
         sys.modules.pop(name, None)
-        _fail(error, f"{path.name} cannot be imported")
+        alone = isinstance(error, ImportError) and "no known parent package" in str(error)
+        remedy = (
+            f"A file alone is in no package; name it as a module: {path.parent.name}.{name}" if alone else ""
+        )
+        _fail(error, f"{path.name} cannot be imported", remedy)
     return module
 
 
@@ -236,7 +240,7 @@ def _make(module: ModuleType, function: str, arguments: list[str], target: str) 
     return made
 
 
-def _fail(error: Exception, what: str) -> NoReturn:
+def _fail(error: Exception, what: str, remedy: str = "") -> NoReturn:
     """Raise `error` as one that shows the user's frames first."""
     if isinstance(error, ConfigError):
         raise error  # a value that somebody gave: its message says which; where it was noticed helps nobody
@@ -245,6 +249,7 @@ def _fail(error: Exception, what: str) -> NoReturn:
         raise error
     raise CodeFailed(
         f"{what}: {type(error).__name__}{f': {error}' if str(error) else ''}",
+        remedy=remedy,
         user_traceback=user_traceback(error),
     ) from error
 
