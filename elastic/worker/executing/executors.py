@@ -38,7 +38,7 @@ class Executors:
         self._ended = threading.Condition(lock)
         self._ending: set[Executor] = set()
         self._stopped = False
-        self._overdue = Overdue(self.living)
+        self._overdue = Overdue()
 
     def follow(self, wanted: Set[ExecutorId]) -> None:
         """Have those that an allocation names. The others end when their last task has gone; see `retire`. With the lock."""
@@ -98,7 +98,7 @@ class Executors:
         linger = setting("linger", config_of(self._spec, id.component))
         executor = Executor(id, linger, self._on_ended, self.hands, self._haste)
         executor.start()
-        self._overdue.start()
+        self._overdue.watch(executor)
         return executor
 
     def _on_ended(self, executor: Executor) -> None:

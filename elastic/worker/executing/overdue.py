@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,29 +20,34 @@ multiple of them, and what is handed on more often has smaller batches."""
 
 
 class Overdue:
-    """Of one worker.
+    """Of one worker. Its thread is there as long as an executor is."""
 
-    Args:
-        living: Gives its executors.
-    """
-
-    def __init__(self, living: Callable[[], Sequence[Executor]]) -> None:
-        self._living = living
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executors: set[Executor] = set()
+        self._runs = False
         self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """There is an executor to look at. With the worker's lock."""
-        if self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(target=self._run, name="overdue", daemon=True)
-            self._thread.start()
+    def watch(self, executor: Executor) -> None:
+        """Look at that one, too, until it has ended."""
+        with self._lock:
+            self._executors.add(executor)
+            if not self._runs and not self._closed.is_set():
+                self._runs = True
+                threading.Thread(target=self._run, name="overdue", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more. It ends at once, or when it has handed on what it is at, for which it waits for nobody."""
+        """Look no more. The thread ends at once, or when it has handed on what it is at, for which it waits for nobody."""
         self._closed.set()
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK):
+            with self._lock:
+                self._executors = {e for e in self._executors if not e.ended}
+                living = [*self._executors]
+                if not living:
+                    self._runs = False
+                    return
             before = time.monotonic() - LOOK
-            for executor in self._living():
+            for executor in living:
                 executor.flush_beside(before)

@@ -143,8 +143,15 @@ def test_that_it_is_nobodys_business_is_found(
 ) -> None:
     """Planted fault: it waits for the next thing that happens."""
     monkeypatch.setattr(sys.modules[__name__], "LIMIT", 0.3)
-    monkeypatch.setattr(Overdue, "start", lambda _: None)
+    monkeypatch.setattr(Overdue, "watch", lambda *_: None)
     assert run(kind(), 1)[-1] == -1
+
+
+def test_nobody_looks_when_the_last_executor_has_ended() -> None:
+    run(Generator(), 2)
+    for thread in [t for t in threading.enumerate() if t.name == "overdue"]:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
 
 
 class PerKey(Bolt):
