@@ -74,6 +74,7 @@ class Outputs:
         self.task = task
         self.component = component
         self.emitter: Emitter | None = None
+        self._turn = _NOBODYS
         self.emitted = 0
         self.unrouted = 0
         self._on_emit = on_emit
@@ -101,6 +102,10 @@ class Outputs:
         self.local_first: list[LocalFirst] = []
         self.calls = Calls(self, subscriptions)
 
+    def give_to(self, emitter: Emitter | None) -> None:
+        """That executor runs the task from now on; None: nobody does."""
+        self.emitter, self._turn = emitter, emitter.turn if emitter is not None else _NOBODYS
+
     # ------------------------------------------------------------------ sending
 
     def full(self, rows: list[Any]) -> None:
@@ -125,7 +130,8 @@ class Outputs:
                 return
             raise self.not_its_thread()
         with self._turn:
-            self._tell_untold()
+            if self._untold:
+                self._tell_untold()
             self._flush(self._by_rows[id(rows)], self.limit)
 
     def send_parts(self, stream: Stream, parts: Iterable[tuple[int, Any]]) -> None:
@@ -136,10 +142,6 @@ class Outputs:
                 if out.rows:
                     self._flush(out)
                 self._send(out, stream, part.num_rows, None, part)
-
-    @property
-    def _turn(self) -> AbstractContextManager[object]:
-        return self.emitter.turn if self.emitter is not None else _NOBODYS
 
     def on_another_thread(self) -> bool:
         """Whether somebody else than the executor that runs the task emits."""
@@ -169,7 +171,8 @@ class Outputs:
     def flush(self) -> None:
         """Hand on everything."""
         with self._turn:
-            self._tell_untold()
+            if self._untold:
+                self._tell_untold()
             for out in self._list:
                 if out.rows:
                     self._flush(out)

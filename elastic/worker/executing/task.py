@@ -139,7 +139,7 @@ class Task(TaskQueue):
         """Make `executor` the one that runs this task. Called by the present one between two slices, or when there is none."""
         with self._lock:
             self.executor = executor
-            self.outputs.emitter = executor
+            self.outputs.give_to(executor)
             # In a former executor's ready queue it may still stand; that one passes it on.
             if executor is not None and (self.held or not self.scheduled):
                 self.held, self.scheduled = False, True

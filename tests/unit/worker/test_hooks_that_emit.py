@@ -141,10 +141,8 @@ def parcelled(sender: Sender) -> list[int]:
         way.offer = offer  # type: ignore[attr-defined]
     for one in (first, second):
         one.limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
-        one.emitter = SimpleNamespace(
-            written=sender.written.append, thread=threading.current_thread(), turn=threading.RLock()
-        )
-        one._untold = {}
+        one.emitter = SimpleNamespace(written=sender.written.append, thread=threading.current_thread())
+        one._turn, one._untold = threading.RLock(), {}
         for out in one.list:
             out.destination.local = None
     told: list[int] = []

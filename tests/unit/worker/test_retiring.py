@@ -30,7 +30,7 @@ class Task:
         self.deferred: list[Any] = []
         self.marks = SimpleNamespace(finished=False)
         self.guard = threading.RLock()
-        self.outputs = SimpleNamespace(flush=lambda: None, emitter=None, outs=())
+        self.outputs = SimpleNamespace(flush=lambda: None, give_to=lambda _: None, outs=())
 
     def give_to(self, executor: Any) -> None:
         self.executor = executor
