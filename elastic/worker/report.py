@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from elastic import machine
-from elastic.model.ids import ComponentId
 from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
     from elastic.worker.executing.task import Task
     from elastic.worker.worker import Worker
-
-
-class Reading(NamedTuple):
-    """A task whose metrics are being read: what a gauge reads is user code.
-
-    Attributes:
-        since: Monotonic seconds.
-        thread: Its number.
-    """
-
-    task: int
-    component: ComponentId
-    since: float
-    thread: int
 
 
 class Measurer:
@@ -113,13 +97,11 @@ class Measurer:
     def _custom(self, task: Task) -> dict[str, float]:
         if not task.context.metrics:
             return {}
-        self._worker.reading = Reading(task.id, task.spec.id, time.monotonic(), threading.get_ident())
         try:
-            return task.context.metric_values()
+            with self._worker.calls.to("read the metrics of", task.id, task.spec.id):
+                return task.context.metric_values()
         except Exception:  # a gauge is a user's function: that it raises must not cost the report
             return {}
-        finally:
-            self._worker.reading = None
 
 
 def resident_bytes() -> int:

@@ -16,8 +16,7 @@ from elastic.worker import standing
 
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
-    from elastic.worker.executing.making import Making
-    from elastic.worker.report import Reading
+    from elastic.worker.executing.user_calls import UserCall
     from elastic.worker.worker import Worker
 
 STANDS = 5.0
@@ -49,8 +48,7 @@ class Watchdog:
         self._limit = limit
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
-        self._made: set[Making] = set()  # those that have been said
-        self._read: Reading | None = None  # likewise
+        self._called: set[UserCall] = set()  # those that have been said
         self._standing: dict[Key, float] = {}  # since when
         self._told: dict[Key, tuple[float, str]] = {}  # when it was said, and of what; "" when that is over
         self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
@@ -68,16 +66,16 @@ class Watchdog:
             self._thread.join(5)
 
     def stacks(self) -> str:
-        """Where each executor that is in user code is now, and who makes a task."""
+        """Where each executor that is in user code is now, and whoever else is."""
         frames = sys._current_frames()
         parts = []
         for executor in sorted(self._worker.executors.living(), key=lambda e: e.id):
             frame = frames.get(executor.thread.ident or 0)
             if executor.busy_since and frame is not None:
                 parts.append(f"{executor.id}:\n{''.join(traceback.format_stack(frame))}")
-        for made in sorted(self._worker.making.copy()):
-            if (frame := frames.get(made.thread)) is not None:
-                parts.append(f"making task {made.task}:\n{''.join(traceback.format_stack(frame))}")
+        for call in sorted(self._worker.calls.now()):
+            if (frame := frames.get(call.thread)) is not None:
+                parts.append(f"to {call.what}:\n{''.join(traceback.format_stack(frame))}")
         return "\n".join(parts)
 
     def _run(self) -> None:
@@ -109,42 +107,24 @@ class Watchdog:
                     executor.id.component,
                     task.id if task is not None else 0,
                 )
-        self._look_at_making(now)
-        self._look_at_reading(now)
+        self._look_at_calls(now)
         self._look_at_moves(now)
 
-    def _look_at_making(self, now: float) -> None:
-        """Where tasks are made, user code is called, too: a custom grouping's `prepare`, what makes hooks, a component's `__setstate__`."""
-        making = self._worker.making.copy()  # in one step: others change it meanwhile
-        for made in self._made - making:
-            self._made.discard(made)
+    def _look_at_calls(self, now: float) -> None:
+        """While a task is being made others may wait for it; while what a gauge reads does not return, nothing is measured here."""
+        calls = self._worker.calls.now()
+        for call in self._called - calls:
+            self._called.discard(call)
             self._worker.event(
                 "executor-moves-again",
-                f"The call into user code to make task {made.task} of {str(made.component)!r} returned after all.",
-                component=str(made.component),
-                task=made.task,
+                f"The call into user code to {call.what} returned after all.",
+                component=str(call.component),
+                task=call.task,
             )
-        for made in making - self._made:
-            if now - made.since > self._limit:
-                self._made.add(made)
-                what = f"to make task {made.task} of {str(made.component)!r}"
-                self._say_stuck(what, now - made.since, made.thread, made.component, made.task)
-
-    def _look_at_reading(self, now: float) -> None:
-        """While what a gauge reads does not return, nothing is measured in this process."""
-        reading, said = self._worker.reading, self._read
-        if said is not None and reading is not said:
-            self._read = None
-            self._worker.event(
-                "executor-moves-again",
-                f"The call into user code to read the metrics of task {said.task} of {str(said.component)!r} returned after all.",
-                component=str(said.component),
-                task=said.task,
-            )
-        if reading is not None and reading is not said and now - reading.since > self._limit:
-            self._read = reading
-            what = f"to read the metrics of task {reading.task} of {str(reading.component)!r}"
-            self._say_stuck(what, now - reading.since, reading.thread, reading.component, reading.task)
+        for call in calls - self._called:
+            if now - call.since > self._limit:
+                self._called.add(call)
+                self._say_stuck(f"to {call.what}", now - call.since, call.thread, call.component, call.task)
 
     def _say_stuck(self, what: str, seconds: float, thread: int, component: ComponentId, task: int) -> None:
         frame = sys._current_frames().get(thread)

@@ -31,6 +31,7 @@ from elastic.worker.executing.executors import Executors
 from elastic.worker.executing.haste import Haste, few_stand_still
 from elastic.worker.executing.making import TaskMaker
 from elastic.worker.executing.task import Task
+from elastic.worker.executing.user_calls import UserCalls
 from elastic.worker.frames import Frames
 from elastic.worker.history import TaskHistory
 from elastic.worker.moving.held import Pause
@@ -40,7 +41,6 @@ from elastic.worker.moving.moving import MovingTasks
 from elastic.worker.moving.saving import Saving
 from elastic.worker.moving.state_sizes import StateSizes
 from elastic.worker.outside import NO_MARKS, Outside, view_of
-from elastic.worker.report import Reading
 from elastic.worker.shown import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.tuples import vector
 from elastic.worker.tuples.batch import Item, Streams
@@ -73,8 +73,7 @@ class Worker:
 
     Attributes:
         arriving: Tasks that are being restored here by a move, and do not run yet.
-        making: Those that are being made, each by another thread; the watchdog looks at them.
-        reading: The one whose metrics are being read; likewise.
+        calls: Into user code, where tasks are made and metrics are read; the watchdog looks at them.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Worker:
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
-        self.reading: Reading | None = None
+        self.calls = UserCalls()
         self.streams = Streams(spec)
         self._listener = listener
         self._transport = transport
@@ -125,8 +124,7 @@ class Worker:
         self.leaving = Leaving()
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
-        self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self)
-        self.making = self._maker.making
+        self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self, self.calls)
         self.moves.join(self.moving, self.saving, self._outside.marks)
         if transport is not None:
             transport.start(self.frames)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
@@ -18,6 +16,7 @@ from elastic.worker.emitting.ways import Ways
 from elastic.worker.executing.components import ComponentSource
 from elastic.worker.executing.failures import Failures
 from elastic.worker.executing.task import Task
+from elastic.worker.executing.user_calls import UserCalls
 from elastic.worker.executing.wiring import TaskListener
 from elastic.worker.tuples.batch import Streams
 
@@ -27,25 +26,12 @@ def config_of(spec: TopologySpec, component: ComponentId) -> dict[str, Any]:
     return {**spec.config, **spec.component(component).config}
 
 
-class Making(NamedTuple):
-    """A task that is being made: user code is called for it on a thread that may be no executor's.
-
-    Attributes:
-        since: Monotonic seconds.
-        thread: Its number.
-    """
-
-    task: int
-    component: ComponentId
-    since: float
-    thread: int
-
-
 class TaskMaker:
     """See the module. What it makes runs nowhere yet.
 
-    Attributes:
-        making: What is being made, each by another thread.
+    Args:
+        calls: Where it is noted as long as a task is being made: a custom grouping's `prepare`, what makes hooks, and a component's
+            `__setstate__` are user code.
     """
 
     def __init__(
@@ -57,6 +43,7 @@ class TaskMaker:
         ways: Ways,
         crossing: Crossing,
         listener: TaskListener,
+        calls: UserCalls,
     ) -> None:
         self._spec = spec
         self._worker = worker
@@ -65,16 +52,12 @@ class TaskMaker:
         self._ways = ways
         self._crossing = crossing
         self._listener = listener
-        self.making: set[Making] = set()
+        self._calls = calls
 
     def make(self, number: int, component: ComponentId) -> Task:
         """A new task. Raises what user code raises."""
-        making = Making(number, component, time.monotonic(), threading.get_ident())
-        self.making.add(making)
-        try:
+        with self._calls.to("make", number, component):
             return self._make(number, component)
-        finally:
-            self.making.discard(making)
 
     def _make(self, number: int, component: ComponentId) -> Task:
         spec = self._spec.component(component)

@@ -17,6 +17,7 @@ from elastic.migration import events as ev
 from elastic.migration.events import Arrived
 from elastic.migration.record import MoveRecord
 from elastic.worker import standing
+from elastic.worker.executing.user_calls import UserCalls
 from elastic.worker.tuples.batch import Mark, MarkKind
 from elastic.worker.watchdog import AGAIN, STANDS, Watchdog
 from tests.unit.worker.harness import numbers as _names
@@ -113,8 +114,7 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
 
     worker: Any = SimpleNamespace(
         executors=SimpleNamespace(living=list),
-        making=set(),
-        reading=None,
+        calls=UserCalls(),
         moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={}), feed=late.append),
         spec=SimpleNamespace(component_of=lambda task: SimpleNamespace(id="count")),
         event=event,
