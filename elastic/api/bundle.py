@@ -1,6 +1,6 @@
 """Code bundles: everything of the user's that a worker needs, as one zip named by its SHA-256.
 
-    bundle.json         entry module, files with their hashes, modules that must be installed
+    bundle.json         entry module, files with their hashes, modules that must be installed, Python's version
     components.pickle   component -> pickled instance; custom groupings; hooks; what they use of the script that made them
     code/...            modules and packages, on `sys.path` in the worker
 
@@ -101,14 +101,10 @@ def load_bundle(directory: Path) -> ShippedComponents:
     if code not in sys.path:
         sys.path.insert(0, code)
     try:
-        parts = pickle.loads((directory / "components.pickle").read_bytes())
-        if (
-            python := parts.get("python", _PYTHON)
-        ) != _PYTHON:  # not for it to find out as it runs: another one's code may end it
-            raise NotShippable(
-                f"This topology was submitted with Python {python}, and this worker has Python {_PYTHON}: functions that travel with it, "
-                "those of a script and lambdas, cannot run here. Submit it with the same Python, or have them in a module, by a name."
-            )
+        pickled = (directory / "components.pickle").read_bytes()
+        if by_value.MARK in pickled:
+            _need_same_python(directory)
+        parts = pickle.loads(pickled)
         if script := _load(parts["script"], "What the script defines"):
             # Components, tuples and states name it as of `__main__`, which is its own: that of this program has such names, too.
             main = sys.modules["__main__"] = ModuleType("__main__")
@@ -120,6 +116,16 @@ def load_bundle(directory: Path) -> ShippedComponents:
         return ShippedComponents(parts["components"], parts["groupings"], parts["hooks"])
     except OSError as e:
         raise NotShippable(f"The code bundle in {directory} is incomplete: {e}") from e
+
+
+def _need_same_python(directory: Path) -> None:
+    """Not for it to find out as it runs: another one's code may end it."""
+    python = json.loads((directory / "bundle.json").read_bytes())["python"]
+    if python != _PYTHON:
+        raise NotShippable(
+            f"This topology was submitted with Python {python}, and this worker has Python {_PYTHON}: functions that travel with it, "
+            "those of a script and lambdas, cannot run here. Submit it with the same Python, or have them in a module, by a name."
+        )
 
 
 class ShippedComponents:
@@ -194,10 +200,7 @@ def _pickle_all(topology: Topology, used: set[str]) -> bytes:
         },
         "script": _pickle_script(script, used),
     }
-    pickled = pickle.dumps(parts, protocol=5)
-    if by_value.MARK not in pickled:
-        return pickled
-    return pickle.dumps(parts | {"python": _PYTHON}, protocol=5)
+    return pickle.dumps(parts, protocol=5)
 
 
 def _pickle_script(script: dict[str, object], used: set[str]) -> bytes:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic.elasticity import infrastructure
@@ -16,7 +16,7 @@ from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, exp
 from elastic.errors import Conflict, Refused
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
-from elastic.model.ids import ComponentId, TopologyName
+from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
 from elastic.model.words import counted
 from elastic.nimbus.balancing import subjects
@@ -203,7 +203,7 @@ class Resizing:
         """Whether that has been tried, and tasks could not be moved: it is not tried for ever. Another decision tries them again."""
         if not decision.changes or t.base is None or not subjects.given_up(t, self._ruler.rules):
             return False
-        return Counter(_components(t.base)) == Counter(decision.executors)
+        return subjects.executors_of(t.base) == Counter(decision.executors)
 
     def _carried_out(
         self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float
@@ -308,14 +308,9 @@ class Resizing:
             one = "task {} stays where it is" if len(stay) == 1 else "tasks {} stay where they are"
             return f"{one.format(tasks)}: {why}"
         assert t.assignment is not None  # else it is not settled
-        now = Counter(_components(t.assignment))
+        now = subjects.executors_of(t.assignment)
         other = any(now[c] != many for c, (_, many) in begun.changes.items())
         return "something else was asked for since" if other else ""
-
-
-def _components(a: Assignment) -> Iterator[ComponentId]:
-    """That of each executor."""
-    return (e.component for e in (*dict(a.executors), *a.unassigned))
 
 
 def _placed(

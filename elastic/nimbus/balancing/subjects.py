@@ -11,7 +11,8 @@ from elastic.elasticity import infrastructure
 from elastic.elasticity.base import Bounds, Subject
 from elastic.elasticity.infrastructure import Node, Wants
 from elastic.elasticity.manager import Outcome
-from elastic.model.ids import NodeId, node_of
+from elastic.model.assignment import Assignment
+from elastic.model.ids import ComponentId, NodeId, node_of
 from elastic.model.loadview import LoadView, NodeLoad
 from elastic.model.records import TopologyStatus
 from elastic.nimbus.deciding import placing
@@ -32,7 +33,7 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool 
     base = t.assignment if given_up(t, rules) else t.base
     if base is None:
         return None
-    executors = Counter(e.component for e in (*dict(base.executors), *base.unassigned))
+    executors = executors_of(base)
     return Subject(
         t.spec,
         dict(executors),
@@ -60,6 +61,11 @@ def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
     return not set(t.behind(t.assignment.epoch)) - t.idle and not set(facts.expected) & {
         s.node for s in t.assignment.workers.values()
     }
+
+
+def executors_of(a: Assignment) -> Counter[ComponentId]:
+    """How many each component has, or is to have."""
+    return Counter(e.component for e in (*dict(a.executors), *a.unassigned))
 
 
 def given_up(t: TopologyFacts, rules: Rules) -> bool:
