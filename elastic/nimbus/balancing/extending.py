@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from elastic.elasticity import infrastructure
 from elastic.elasticity.infrastructure import Infrastructure, Past
@@ -63,10 +62,7 @@ class Extending:
             if t.running and (s := subjects.subject_of(t, facts, self._ruler.rules)) is not None
         ]
         wants = subjects.wants(every, outcomes, view)
-        there = [
-            replace(n, lost=not n.alive and n.id in self._met)
-            for n in subjects.nodes(facts, view, self.asked)
-        ]
+        there = subjects.nodes(facts, view, self.asked, self._met)
         steps, self.past = infrastructure.decide(there, wants, self.params, self.past, now)
         self._teller.say(steps.reasons, steps.dry_run)
         if steps.dry_run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from elastic.api.settings import setting
@@ -95,8 +95,12 @@ def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
     return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
 
 
-def nodes(facts: Facts, view: LoadView, asked: Asked) -> list[Node]:
-    """The nodes there are and those that are wanted."""
+def nodes(facts: Facts, view: LoadView, asked: Asked, met: Container[NodeId] = frozenset()) -> list[Node]:
+    """The nodes there are and those that are wanted.
+
+    Args:
+        met: Those that have been there.
+    """
     executors = Counter(node_of(w) for a in facts.claims().values() for _, w in a.executors)
     result = []
     for id in sorted({*facts.nodes, *facts.wanted}):
@@ -110,6 +114,7 @@ def nodes(facts: Facts, view: LoadView, asked: Asked) -> list[Node]:
                 executors=executors[id],
                 alive=info is not None,
                 since=asked.get(id, 0.0),
+                lost=info is None and id in met,
                 draining=facts.draining(id),
                 fixed=wanted is None,
             )
