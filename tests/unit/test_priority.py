@@ -46,7 +46,8 @@ def run(*faults: str, leads: bool = True) -> list[str]:
 
 def test_a_process_stands_behind_and_what_it_starts_does_not() -> None:
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    assert usual < BEHIND, "these tests stand behind themselves"
+    if usual >= BEHIND:
+        pytest.skip(f"these tests run with a nice value of {usual} themselves")
     mine, thread, child, session = run()
     assert int(mine) == int(thread) == BEHIND and int(child) == usual
     assert session in ("none", str(BEHIND))

@@ -271,7 +271,8 @@ def test_after_a_rollback_it_is_a_plain_dictionary_again() -> None:
     bolt.state.update((n, n) for n in range(1000))
     with patch.multiple(keyed, SMALL=0):
         copier = Copier(bolt, piece=500)
-        copier.ahead(time.monotonic() + 0.001)
+        copier.ahead(time.monotonic())
+        copier.ahead(time.monotonic())  # of each state a step, however late it is
         assert tracking.is_tracking(bolt.state)
         copier.rest()
         copier.cancel()
