@@ -132,7 +132,7 @@ def _named(worker: Worker, tasks: Iterable[int]) -> str:
 
 def _busy(worker: Worker, executor: Executor) -> _Held:
     """What keeps an executor from whatever else is asked of it; nothing when nothing does."""
-    room, task, since = _room(worker, executor), executor.current, executor.busy_since
+    room, task, since = _room(worker, executor), executor.emitting, executor.busy_since
     if room.what:
         return room._replace(what=f"waits for {room.what}")
     seconds = time.monotonic() - since if since else 0.0

@@ -164,14 +164,17 @@ class Executor:
 
     def watched(self, what: Callable[[], None]) -> None:
         """Call user code between two tuples, so that the watchdog sees it: a task hook as something is handed on, say. On the thread."""
-        if self.busy_since:
+        at, called = self.blocked_on, self.busy_since
+        if called and not at:
             what()
             return
-        self.busy_since = time.monotonic()
+        # Also while it waits for room in another task: then it waits for what is called. First since when: see `end_blocked`.
+        self.busy_since, self.blocked_on = time.monotonic(), 0
         try:
             what()
         finally:
-            self.busy_since = 0.0
+            self.blocked_on = at
+            self.busy_since = time.monotonic() if called else 0.0
 
     def _is_within(self, task: Task) -> bool:
         """Whether a tuple of the task, or handing on what it has emitted, is under way."""

@@ -16,7 +16,13 @@ from elastic import Bolt, KeyedState, StatefulBolt, TopologyBuilder
 from elastic.migration import events as ev
 from elastic.migration.events import Arrived
 from elastic.migration.record import MoveRecord
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId, TaskId
 from elastic.worker import standing
+from elastic.worker.emitting.destination import Destination
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.hands import Hands
+from elastic.worker.executing.haste import Haste
 from elastic.worker.executing.user_calls import UserCalls
 from elastic.worker.tuples.batch import Mark, MarkKind
 from elastic.worker.watchdog import AGAIN, STANDS, Watchdog
@@ -253,6 +259,37 @@ def test_a_cleanup_that_does_not_return_where_a_task_has_left_is_said() -> None:
             Closes.may_close.set()
     (stuck,) = (e for e in cluster.events if e.kind == "executor-stuck")
     assert "in cleanup" in str(stuck.details["traceback"]) and stuck.component == "closes"
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_hook_that_hangs_while_its_executor_waits_for_room_in_another_task_is_said(called: bool) -> None:
+    """A wait for room is nobody's fault: so it was not said either what was called within it."""
+    executor = Executor(
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(2)), 0.005, lambda _: None, Hands(), Haste()
+    )
+    kinds: list[str] = []
+    within: list[str] = []
+    worker: Any = SimpleNamespace(
+        executors=SimpleNamespace(living=lambda: [executor]),
+        calls=UserCalls(),
+        moves=SimpleNamespace(participant=SimpleNamespace(old=(), new=())),
+        event=lambda kind, *_, **__: kinds.append(kind),
+    )
+    watchdog = Watchdog(worker, 60.0)
+
+    def look() -> list[str]:
+        kinds.clear()
+        watchdog.check(time.monotonic() + 61.0)
+        return kinds.copy()
+
+    executor.busy_since = time.monotonic() if called else 0.0
+    executor.begin_blocked(Destination(8))
+    assert look() == []
+    executor.watched(lambda: within.extend(look()))
+    assert within == ["executor-stuck"]
+    assert look() == ["executor-moves-again"] and executor.blocked_on == 8
+    executor.end_blocked()
+    assert look() == (["executor-stuck"] if called else [])
 
 
 def test_what_came_too_early_is_said_with_what_it_waits_for() -> None:
