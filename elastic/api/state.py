@@ -59,7 +59,8 @@ def _rebuild(factory: Callable[[], V] | None, items: dict[K, V]) -> StateMap[K, 
 class KeyedState(Generic[K, V]):
     """State by key, declared on the class of a stateful component: `counts = KeyedState(int)`.
 
-    Each task has its own dictionary of that name; the framework saves, moves and restores it.
+    Each task has its own dictionary of that name; the framework saves, moves and restores it. While it does, it sees which values are
+    set or read, but not that an object that is a key is changed in place: what can change belongs into the value.
 
     Args:
         default: Makes the value of a key that is not there yet (`int`, `list`, a function); None: such a key raises
