@@ -20,6 +20,8 @@ BUILTINS: dict[str, Any] = {
     "_tuple": tuple,
     "_Exception": Exception,
     "_missing": (KeyError, TypeError),
+    "_nothing": object(),
+    "_wrong": (TypeError, ValueError),
 }
 """What the generated code calls what is Python's: a field may be called `len`, and is a variable then."""
 
@@ -67,9 +69,7 @@ def functions(stream: str, names: list[str], body: list[str], only: str = "") ->
             *("    " + line for line in body),
             f"def emit_all(values, stream={stream!r}):",
             f"    if stream != {stream!r}: return _other(values, stream)",
-            *_as_a_whole(names, only),
-            f"    for {each} in values:",
-            *("        " + line for line in body),
+            *_all_of(names, _as_a_whole(names, only), body),
             "def emit_each(_values, _failed=None, _ended=None):",
             "    _n = 0",
             "    try:",
@@ -95,10 +95,28 @@ def _as_a_whole(names: list[str], only: str) -> list[str]:
         return []
     made = "_map(_T, values)" if len(names) == 1 else "_starmap(_T, values)"
     return [
-        "    if values.__class__ is _list and _len(values) <= _limit:",
-        f"        {only}.extend({made})",
-        f"        if _len({only}) >= _limit: _full({only})",
-        "        return",
+        "if values.__class__ is _list and _len(values) <= _limit:",
+        f"    {only}.extend({made})",
+        f"    if _len({only}) >= _limit: _full({only})",
+        "    return",
+    ]
+
+
+def _all_of(names: list[str], whole: list[str], body: list[str]) -> list[str]:
+    """The loop. What Python says of a value that is not as many as there are fields does not name the stream: `_misfit` does."""
+    if len(names) == 1:
+        return [
+            "    " + line
+            for line in [*whole, f"for {names[0]} in values:", *("    " + line for line in body)]
+        ]
+    loop = ["for _v in values:", f"    {', '.join(names)} = _v", *("    " + line for line in body)]
+    return [
+        "    _v = _nothing",  # also within a list that goes as a whole
+        "    try:",
+        *("        " + line for line in [*whole, *loop]),
+        "    except _wrong as _e:",
+        "        _misfit((_v,) if _v is not _nothing else values if values.__class__ is _list else ())",
+        "        raise",
     ]
 
 

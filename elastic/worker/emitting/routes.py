@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ExecutionError
 from elastic.model.grouping import GroupingKind
+from elastic.model.words import counted
 from elastic.worker.emitting.crossing import Out, Subscription
 from elastic.worker.emitting.emits import BUILTINS, Emits, compiled, functions
 from elastic.worker.shown import MADE, shown
@@ -46,6 +47,7 @@ class Routes:
             "_T": stream.kind,
             "_full": self._outputs.full,
             "_limit": self._outputs.limit,
+            "_misfit": self._misfit(stream),
             "_self": self._outputs,
             "_starmap": itertools.starmap,
         }
@@ -71,6 +73,24 @@ class Routes:
         one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
         scope["_emit"], scope["_other"] = one, self._emit_all
         return Emits(one, scope["emit_all"], scope["emit_each"])
+
+    def _misfit(self, stream: Stream) -> Callable[[Iterable[Any]], None]:
+        """Raises for the first of some values that is not as many as the stream has fields."""
+        names = [f.name for f in stream.spec.fields]
+
+        def refuse(values: Iterable[Any]) -> None:
+            for value in values:
+                if isinstance(value, Sized):
+                    given = "" if len(value) == len(names) else str(len(value))
+                else:  # what an iterator gave is gone
+                    given = "" if isinstance(value, Iterable) else f"the value {shown(value)}"
+                if given:
+                    raise TypeError(
+                        f"emit_all() takes {counted(len(names), 'value')} ({', '.join(names)}) for each tuple of stream {stream.spec.id!r} "
+                        f"of {str(self._outputs.component.id)!r}, not {given}"
+                    ) from None
+
+        return refuse
 
     def _for_direct(self, stream: Stream) -> Callable[[], None]:
         """What is emitted on a stream that is subscribed to by direct grouping alone would go to nobody."""

@@ -106,6 +106,43 @@ def test_with_one_receiver_they_come_in_order(how: str) -> None:
     assert seen("shuffle", how, tasks=1) == [(0, *row) for row in ROWS]
 
 
+class Uneven(Spout):
+    outputs = Fields(key=str, n=int)
+
+    def __init__(self, given: Any, whole: bool) -> None:
+        self.given, self.whole = given, whole
+
+    def next_tuple(self) -> None:
+        self.exhausted()
+        values = [("a", 1), self.given, ("b", 2)]
+        self.emit_all(values if self.whole else iter(values))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("grouping", ["shuffle", "fields"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("x",), "1"), ("xyz", "3"), (2, "the value 2"), (("x", 1, 2), "3"), (None, "the value None")],
+)
+def test_a_value_that_is_not_as_many_as_there_are_fields_is_told_with_its_stream(
+    given: Any, said: str, grouping: str, whole: bool
+) -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("two", Uneven(given, whole))
+    GROUPINGS[grouping](b.bolt("seen", Seen(), tasks=1 if grouping == "shuffle" else 2))
+    b.bolt("out", out).all_to_one("seen")
+    with LocalCluster() as cluster:
+        run = cluster.submit(b.build())
+        run.wait(20)
+        assert [row[1:] for row in out.rows] == [("a", 1)], "as by `emit` one by one"
+        (failed,) = (e.message for e in run.events if e.kind == "tuple-failed")
+    assert (
+        f"emit_all() takes 2 values (key, n) for each tuple of stream 'default' of 'two', not {said}"
+        in failed
+    )
+
+
 class Words(Bolt):
     outputs = Fields(word=str)
 
