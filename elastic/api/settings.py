@@ -103,7 +103,7 @@ SETTINGS: dict[str, Setting] = {
     "stop_grace": Setting(
         5.0,
         (int, float),
-        "Seconds that executors have to end before their worker ends without them.",
+        "Seconds that executors have to end before their worker ends without them; half a one at least.",
         0,
         60,
         whole=True,

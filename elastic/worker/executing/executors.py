@@ -17,6 +17,11 @@ from elastic.worker.executing.haste import Haste
 from elastic.worker.executing.making import config_of
 from elastic.worker.executing.overdue import Overdue
 
+LEAST = 0.5
+"""Seconds that executors have to end at least, however few are given: for their slice and a call that returns."""
+OWN = 1.0
+"""Seconds that they have beyond those if no call into user code is under way: nobody is to be blamed for one then."""
+
 
 class Executors:
     """See the module.
@@ -91,8 +96,15 @@ class Executors:
         self.named.clear()
 
     def wait(self, seconds: float) -> bool:
-        """Whether all have ended that were told to, at the latest then. With the lock, which others get meanwhile."""
-        return self._ended.wait_for(lambda: not self._ending, seconds)
+        """Whether all have ended that were told to, at the latest then; False: a call into user code does not return. With the lock, which
+        others get meanwhile."""
+        if self._ended.wait_for(self._have_ended, max(seconds, LEAST)):
+            return True
+        within = any(e.busy_since for e in self._ending)
+        return not within and self._ended.wait_for(self._have_ended, OWN)
+
+    def _have_ended(self) -> bool:
+        return not self._ending
 
     def _new(self, id: ExecutorId) -> Executor:
         linger = setting("linger", config_of(self._spec, id.component))

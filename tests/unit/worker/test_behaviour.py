@@ -357,6 +357,15 @@ def test_a_call_that_does_not_return_is_reported_with_its_stack_and_stop_is_boun
         thread.join(LIMIT)
 
 
+def test_without_any_grace_nobody_is_blamed_whose_calls_return() -> None:
+    for _ in range(5):
+        cluster = LocalCluster()
+        signal("began").clear()
+        cluster.submit(topology(Do(execute=lambda _: signal("began").set()), stop_grace=0))
+        assert signal("began").wait(LIMIT)
+        cluster.close()  # raises if somebody is
+
+
 def test_a_call_that_returns_after_all_is_said_too() -> None:
     release = signal("after all")
     release.clear()
