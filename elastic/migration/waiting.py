@@ -37,6 +37,16 @@ def saving(task: TaskMove) -> str:
     return f"worker {worker_of(task.source)}, to have all fences and to save it"
 
 
+def may_be_given_up(task: TaskMove, record: MoveRecord, living: Collection[Incarnation]) -> bool:
+    """Whether attempts enough have come to nothing to restore a task that is saved, and only an operator can end that."""
+    return task.attempt >= AT_ONCE and task.source not in living and not record.forced
+
+
+def how_to_give_up(record: MoveRecord) -> str:
+    """What that operator is told."""
+    return f"`elastic move {record.topology} --abort --force` gives its state up"
+
+
 def waiting_for(
     record: MoveRecord,
     marks: Mapping[Incarnation, Marked],
@@ -83,8 +93,7 @@ def _wait_of(
     if phase is Phase.PAUSED:
         return saving(task)
     if phase is Phase.SAVED:
-        stuck = task.attempt >= AT_ONCE and task.source not in living and not record.forced
-        ends = f"; `elastic move {record.topology} --abort --force` gives its state up" if stuck else ""
+        ends = f"; {how_to_give_up(record)}" if may_be_given_up(task, record, living) else ""
         if task.target not in living:
             return f"a living worker, to restore it{ends}"
         failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None

@@ -1,4 +1,5 @@
-"""Says what moves have waited for too long of which no worker can: somebody to restore what is saved, and those who have not closed.
+"""Says what moves have waited for too long of which no worker can: somebody to restore what is saved, also when those who try cannot, and
+those who have not closed.
 
 What a worker itself waits for it says itself, with the same kind of event (`elastic.worker.watchdog`).
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from elastic.migration.record import Phase, stage_of
+from elastic.migration.record import AT_ONCE, Phase, stage_of
+from elastic.migration.waiting import how_to_give_up, may_be_given_up
 from elastic.model.events import Event, Severity
 from elastic.model.words import counted
 from elastic.nimbus.observing.facts import Facts, MoveFacts, TopologyFacts
@@ -64,12 +66,14 @@ def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, Sequence[in
         if late := move.unclosed(lives):
             yield f"{', '.join(late)} to close it", [task.task for task in record.tasks]
         return
-    nobody = [
-        task.task
-        for task in record.tasks
-        if task.target not in lives and stage_of(task, record, move.marks, move.turn)[0] is Phase.SAVED
-    ]
-    if nobody:
+    saved = [task for task in record.tasks if stage_of(task, record, move.marks, move.turn)[0] is Phase.SAVED]
+    in_vain = [task for task in saved if may_be_given_up(task, record, lives)]
+    if in_vain:  # each attempt says by itself why it has failed
+        yield (
+            f"a worker that can restore what is saved, after {AT_ONCE - 1} attempts in vain or more; {how_to_give_up(record)}",
+            [task.task for task in in_vain],
+        )
+    if nobody := [task.task for task in saved if task.target not in lives and task not in in_vain]:
         yield "a living worker, to restore what is saved", nobody
 
 

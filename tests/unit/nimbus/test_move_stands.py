@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elastic.migration.mover_old import MoverOld
-from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, SavedMark, TaskMove
+from elastic.migration.record import AT_ONCE, Marked, Marks, MoveRecord, Outcome, SavedMark, TaskMove
 from elastic.migration.table import OldState
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.nimbus.moves import move_stands
@@ -58,6 +58,24 @@ def test_nobody_who_lives_can_restore_it() -> None:
     assert stands.news(facts(99.0, RECORD, A)) == [], "it begins anew"
 
 
+def test_those_who_live_try_in_vain_to_restore_it() -> None:
+    """Its only copy is damaged, say: an operator has to give it up, and is told how."""
+    tasks = tuple(replace(t, attempt=AT_ONCE) for t in RECORD.tasks)
+    record = replace(RECORD, tasks=tasks)
+    stands = MoveStands()
+    assert stands.news(facts(1.0, record, A, B)) == [] and stands.next_deadline() is None, "it goes back"
+    assert stands.news(facts(1.0, record, B)) == []
+    (said,) = stands.news(facts(1.0 + AFTER, record, B))
+    assert "that can restore what is saved" in said.message
+    assert "`elastic move t --abort --force` gives its state up" in said.message
+    assert said.details["tasks"] == "4"
+    later = replace(record, tasks=tuple(replace(t, attempt=AT_ONCE + 3) for t in tasks))
+    assert len(stands.news(facts(1.0 + AFTER + AGAIN, later))) == 1, (
+        "it is the same, also when that worker has ended"
+    )
+    assert stands.news(facts(99.0, replace(later, abort="enough", forced=True), B)) == []
+
+
 def test_somebody_has_not_closed() -> None:
     stands = MoveStands()
     assert stands.news(facts(1.0, SETTLED, A, B)) == []
@@ -83,6 +101,10 @@ def test_an_old_side_says_that_its_mark_is_not_written() -> None:
 
 def test_what_is_never_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move_stands, "_waits", lambda move, t: iter(()))
-    for test in (test_nobody_who_lives_can_restore_it, test_somebody_has_not_closed):
+    for test in (
+        test_nobody_who_lives_can_restore_it,
+        test_those_who_live_try_in_vain_to_restore_it,
+        test_somebody_has_not_closed,
+    ):
         with pytest.raises((AssertionError, ValueError)):
             test()
