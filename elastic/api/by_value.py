@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import gc
 import io
 import sys
 import typing
 from types import FunctionType, ModuleType
-from typing import Any, NewType, ParamSpec, TypeVarTuple
+from typing import Any, NewType, ParamSpec, TypeVar, TypeVarTuple
 
 MARK = b"cloudpickle.cloudpickle"
 """Is in what `dump` gives when there are functions or classes in it, and not just their names."""
@@ -20,6 +21,10 @@ _ALIAS: Any = vars(typing).get("TypeAliasType", ())
 """Made by `type Row = ...`, from Python 3.12 on."""
 _ANNOTATING: tuple[Any, ...] = (NewType, ParamSpec, TypeVarTuple, *([_ALIAS] if _ALIAS else []))
 """What annotations are made of, of which pickle has no more than the name."""
+_NO_DEFAULT: Any = vars(typing).get("NoDefault")
+"""Of a type parameter that has none. From Python 3.13 on there are defaults, and cloudpickle leaves out that of a `TypeVar`."""
+_KEYED: type[Any] = type(functools.cmp_to_key(max))
+"""What `functools.cmp_to_key` makes, and what that makes of a value."""
 
 
 def dump(value: object, used: set[str], script: dict[str, object], *, by_name: bool) -> bytes:
@@ -44,6 +49,10 @@ def dump(value: object, used: set[str], script: dict[str, object], *, by_name: b
                     return NotImplemented
             if isinstance(obj, _ANNOTATING) and not _is_found(obj):
                 return _annotation(obj, aliases.setdefault(id(obj), []))
+            if isinstance(obj, TypeVar) and not _is_found(obj) and _default(obj):
+                return _variable(obj, aliases.setdefault(id(obj), []))
+            if isinstance(obj, _KEYED):
+                return _keyed, (_compares(obj), *([obj.obj] if _has_value(obj) else []))
             # Of the one, pickle has no more than the name; the other may have a lock.
             if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
@@ -68,7 +77,10 @@ def dump(value: object, used: set[str], script: dict[str, object], *, by_name: b
                 return "MISSING"  # there is one of it, and who reads fields asks for that one
             reduced = super().reducer_override(obj)
             if isinstance(obj, enum.EnumType) and isinstance(reduced, tuple) and len(reduced) == 6:
-                made, arguments, state, _, _, fill = reduced
+                made, (bases, name, whole, values, *more), state, _, _, fill = reduced
+                # As it is, a function would be one of the class's methods, and no member.
+                values = {n: enum.member(v) if hasattr(v, "__get__") else v for n, v in values.items()}
+                arguments = (bases, name, whole, values, *more)
                 return made, arguments, (fill, state, _members(obj)), None, None, _fill_enum
             if typing.is_typeddict(obj) and isinstance(reduced, tuple) and "__orig_bases__" not in vars(obj):
                 # Before Python 3.12 one that extends another says of itself that it is a plain dictionary.
@@ -104,7 +116,7 @@ def _annotation(obj: Any, means: list[Any]) -> tuple[Any, ...]:
     """One of `_ANNOTATING`, as pickle wants it.
 
     Args:
-        means: Of a type alias, to be filled: the same one each time, as it may name itself.
+        means: What a type alias means, or the default of a parameter, to be filled: the same one each time, as it may name itself.
     """
     if isinstance(obj, _ALIAS):
         if not means:
@@ -113,8 +125,59 @@ def _annotation(obj: Any, means: list[Any]) -> tuple[Any, ...]:
             except Exception:  # noqa: BLE001 - it names what is there for type checkers alone
                 means.append(Any)
         return _alias, (obj.__name__, obj.__type_params__, means)
-    name = (vars(obj)["__qualname__"], obj.__supertype__) if isinstance(obj, NewType) else (obj.__name__,)
-    return type(obj), name, (None, {"__module__": obj.__module__})
+    state = (None, {"__module__": obj.__module__})
+    if isinstance(obj, NewType):
+        return NewType, (vars(obj)["__qualname__"], obj.__supertype__), state
+    means[:] = means or _default(obj)
+    return _parameter, (type(obj), obj.__name__, (), {}, means), state
+
+
+def _variable(obj: Any, means: list[Any]) -> tuple[Any, ...]:
+    """One that has a default, as pickle wants it.
+
+    Args:
+        means: As for `_annotation`.
+    """
+    means[:] = means or _default(obj)
+    options = {n: getattr(obj, f"__{n}__") for n in ("bound", "covariant", "contravariant", "infer_variance")}
+    return (
+        _parameter,
+        (TypeVar, obj.__name__, obj.__constraints__, options, means),
+        (None, {"__module__": obj.__module__}),
+    )
+
+
+def _default(parameter: Any) -> list[Any]:
+    """What stands for a type parameter where it is left out, if anything does."""
+    if _NO_DEFAULT is None:
+        return []
+    try:
+        default = parameter.__default__
+    except Exception:  # noqa: BLE001 - it names what is there for type checkers alone
+        default = Any
+    return [] if default is _NO_DEFAULT else [default]
+
+
+def _parameter(
+    kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], default: list[Any]
+) -> Any:
+    """A type parameter. Within its default itself nothing is in the list yet."""
+    return kind(name, *constraints, **options, **({"default": default[0]} if default else {}))
+
+
+def _compares(keyed: Any) -> Any:
+    """The function that compares, which nothing else gives away: what it holds, in that order, is its class, this, and a value if any."""
+    return next(held for held in gc.get_referents(keyed) if held is not _KEYED)
+
+
+def _has_value(keyed: Any) -> bool:
+    """Whether it stands for a value. Of one that doesn't, Python says that its value is None."""
+    return len(gc.get_referents(keyed)) > 2
+
+
+def _keyed(compares: Any, *value: Any) -> Any:
+    key = functools.cmp_to_key(compares)
+    return key(*value) if value else key
 
 
 def _members(kind: enum.EnumType) -> dict[str, tuple[str, Any, dict[str, Any]]]:
@@ -134,8 +197,6 @@ def _fill_enum(kind: Any, given: tuple[Any, Any, dict[str, tuple[str, Any, dict[
         member = kind._member_map_.get(first)
         if member is None and issubclass(kind, enum.Flag):  # several together, which have a name
             member = kind(value)
-        if member is None:  # a function: no member is made of it
-            continue
         vars(member).update(attributes)
         kind._member_map_[name] = member
         with contextlib.suppress(TypeError):  # it is found by looking at each

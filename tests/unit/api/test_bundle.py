@@ -433,6 +433,30 @@ def test_functions_of_a_script_that_choose_by_type_are_sent_with_all_that_is_reg
     assert in_worker(folder, DISPATCHES, DISPATCHED) == "?i?i\n"
 
 
+SORTS = """
+import functools, sys
+from pathlib import Path
+from elastic import Fields, Spout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+
+by_size = functools.cmp_to_key(lambda a, b: len(a) - len(b))
+SMALL = by_size("ab")
+
+class S(Spout):
+    outputs = Fields(w=object)
+    def tuples(self):
+        yield max(["a", "cdef", "b"], key=by_size), by_size("a") < SMALL, SMALL.obj
+
+b = TopologyBuilder("t")
+b.spout("s", S())
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+
+
+def test_what_a_script_sorts_by_is_sent(folder: Path) -> None:
+    assert in_worker(folder, SORTS, DISPATCHED) == "('cdef', True, 'ab')\n"
+
+
 ANNOTATED = """
 import sys
 from collections.abc import Callable
@@ -480,12 +504,36 @@ class Of[*Ts, **P]:
 def shown(made: Json, pair: Pair[int] | None = None) -> Unknown:
     return len(Of().me()), Json.__value__.__args__[1].__args__[0] is Json, Pair.__value__.__origin__ is tuple
 """
+DEFAULTS = """
+from typing import Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack
+T, P = TypeVar("T", bound=str, default=str), ParamSpec("P", default=[int])
+Ts = TypeVarTuple("Ts", default=Unpack[tuple[int, str]])
+
+class Old(Generic[T]):
+    pass
+
+class New[A, B: float = int, *Cs = *tuple[T]]:
+    pass
+
+class Node[N = Node]:
+    pass
+
+def shown(x: Old[str] | None = None) -> None:
+    old, new = Old[()], New[bytes]
+    return old.__args__, new.__args__, (T.__bound__, P.__default__, Ts.has_default(), Node.__name__)
+"""
+DEFAULTS_SAID = "((<class 'str'>,), (<class 'bytes'>, <class 'int'>, ~T), (<class 'str'>, [<class 'int'>], True, 'Node'))\n"
 from_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="new in Python 3.12")
+from_3_13 = pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
 
 
 @pytest.mark.parametrize(
     ("made", "said"),
-    [(TYPES, "('ab', {'n': 1}, 'n', 'user')\n"), pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12)],
+    [
+        (TYPES, "('ab', {'n': 1}, 'n', 'user')\n"),
+        pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12),
+        pytest.param(DEFAULTS, DEFAULTS_SAID, marks=from_3_13),
+    ],
 )
 def test_what_a_script_annotates_with_is_sent(folder: Path, made: str, said: str) -> None:
     assert in_worker(folder, ANNOTATED.format(made=made), DISPATCHED) == said
@@ -561,9 +609,18 @@ class May(enum.Flag):
     WRITE = 2
     ALL = READ | WRITE
 
+class Does(enum.Enum):
+    NOTHING = None
+    @enum.member
+    def TWICE(n):
+        return 2 * n
+    def apply(self, n):
+        return self.value(n)
+
 class S(Spout):
     outputs = Fields(w=object)
     def tuples(self):
+        yield [*Does.__members__], Does.TWICE.apply(4), Does(Does.TWICE.value) is Does.TWICE
         yield Planet.EARTH.mass, Planet["WORLD"] is Planet((3, 4)), Unit("m").of, Page.SMALL.bytes
         yield May["ALL"] is May.READ | May.WRITE, May(3).name, list(Planet.__members__)
         yield [f.default is dataclasses.MISSING for f in dataclasses.fields(Size)]
@@ -576,7 +633,7 @@ build_bundle(b.build(), None, Path(sys.argv[1]))
 
 
 def test_enumerations_and_data_classes_of_a_script_have_in_a_worker_all_that_they_had(folder: Path) -> None:
-    said = "(3, True, 'length', 7) (True, 'ALL', ['EARTH', 'WORLD']) [False] [True]\n"
+    said = "(['NOTHING', 'TWICE'], 8, True) (3, True, 'length', 7) (True, 'ALL', ['EARTH', 'WORLD']) [False] [True]\n"
     assert in_worker(folder, ENUMS, DISPATCHED) == said
 
 
