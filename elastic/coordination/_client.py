@@ -8,6 +8,7 @@ import logging
 import math
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ _CONNECTS = 12
 When a connection has broken because nothing came any more, a sixth of the time is left."""
 _CHUNK = 64 << 10
 """Bytes that are asked for at a time."""
+_GREETING = 16
+"""Bytes of the answer to whoever asks for a session, at least."""
 _MOST = (1 << 31) - 1
 """The greatest number that a request may have."""
 
@@ -210,6 +213,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(client, patience, logger=client.logger)
         self._lease = lease
         self._handshake = _FIRST
+        self._at = "", 0  # whom it connects with
+        self._foreign = False  # what answered last was no ZooKeeper, which has been said
         self._unread = bytearray()  # what came with what was asked for: the beginning of the next message
         # Held from before something is sent until it is known what answer belongs to it.
         self._sending = threading.Lock()
@@ -233,6 +238,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                     answer.set_exception(ConnectionLoss())
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._at = host, port
         self._lease.connecting()
         self._unread.clear()
         self._rest = b""
@@ -332,11 +338,29 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             return super()._invoke(timeout, request, xid)
         asked, patience = time.monotonic(), self._handshake
         self._handshake = 2 * patience  # unless it is answered
-        result = super()._invoke(min(timeout, patience), request, xid)
+        result = self._greet(min(timeout, patience), request)
         self._handshake = _FIRST
-        if result[0].time_out > 0:
-            self._lease.granted(asked, result[0].time_out / 1000)
-        return result
+        if result.time_out > 0:
+            self._lease.granted(asked, result.time_out / 1000)
+        return result, None
+
+    def _greet(self, timeout: float, request: Any) -> Any:
+        """Ask for the session. kazoo takes what answers for ZooKeeper whatever it is: a web server would have it read a gigabyte."""
+        self._submit(request, timeout)
+        length = int.from_bytes(self._read(4, timeout), "big", signed=True)
+        if _GREETING <= length <= _CHUNK:
+            with contextlib.suppress(struct.error):
+                result, _ = request.deserialize(self._read(length, timeout), 0)
+                if result.protocol_version == 0 and result.time_out >= 0:
+                    self._foreign = False
+                    return result
+        if not self._foreign:
+            self._foreign = True
+            log.warning(
+                "what answers at %s:%d is no ZooKeeper; it is tried again: see what listens there, and whether that is ZooKeeper's address",
+                *self._at,
+            )
+        raise ConnectionDropped("that is no ZooKeeper")
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if xid is not None:

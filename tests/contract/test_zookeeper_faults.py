@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import threading
@@ -345,6 +346,42 @@ def test_something_else_at_the_address() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Unavailable, match="does not answer as ZooKeeper"):
             connect(address, session_timeout=1.0, connect_timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\0\0\0\4abcd",
+        b"\0\0\0\0",
+        b"\xff\xff\xff\xf0abcdefgh",
+        b"\0\0\0\x25" + b"\xff" * 37,
+    ],
+    ids=["web server", "small", "empty", "less than nothing", "no answer to that"],
+)
+def test_what_else_answers_at_the_address_is_said_once(
+    answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    came = threading.Semaphore(0)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = other.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(1024)
+                    connection.sendall(answer)
+                    came.release()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(Unavailable, match="does not answer as ZooKeeper"):
+            connect(address, session_timeout=1.0, connect_timeout=1.0)
+        assert came.acquire(timeout=20.0) and came.acquire(timeout=20.0), "it was tried again"
+        other.shutdown(socket.SHUT_RDWR)
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("elastic.coordination")]
+    assert len(said) == 1 and f"what answers at {address} is no ZooKeeper" in said[0]
 
 
 class Deaf(Proxy):
