@@ -270,17 +270,29 @@ def test_a_file_named_like_a_module_that_may_be_imported_later_is_refused(
 
 
 @pytest.mark.parametrize(
-    "code", ["import quopri", "import json; json.mine", "from json import mine", "import json.mine"]
+    "code",
+    [
+        "import quopri",
+        "import json; json.mine",
+        "from json import mine",
+        "import json.mine",
+        "import zoneinfo; zoneinfo.mine",  # pandas uses it as it is imported, which pyarrow does in a worker
+        "import dateutil; dateutil.mine",  # and so it does with that
+        "import typing_extensions; typing_extensions.mine",
+    ],
 )
 def test_a_neighbour_is_refused_that_is_taken_for_a_module_that_elastic_needs_or_the_other_way_round(
     tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     importlib.import_module("quopri")  # to have it again afterwards
     monkeypatch.delitem(sys.modules, "quopri")
-    for name in ("quopri", "json", "sched"):
+    names = ("quopri", "json", "zoneinfo", "dateutil", "typing_extensions")
+    for name in (*names, "sched"):
         (tmp_path / f"{name}.py").write_text("mine = 1")
     (tmp_path / "job_m.py").write_text(f"{code}\n{SOURCE}")
-    with pytest.raises(TopologyError, match=r"/(quopri|json)\.py has the name of a module that Python"):
+    with pytest.raises(
+        TopologyError, match=rf"/({'|'.join(names)})\.py has the name of a module that Python"
+    ):
         load(str(tmp_path / "job_m.py"), [])
 
 

@@ -16,6 +16,7 @@ USED = frozenset(
         "statestore",
         "click",
         "cloudpickle",
+        "dateutil",
         "google",
         "grpc",
         "grpc_health",
@@ -32,11 +33,13 @@ USED = frozenset(
         "pyiceberg_core",
         "pyspark",
         "rich",
+        "typing_extensions",
         "yaml",
         "zlib_ng",
     }
 )
-"""Modules that elastic imports, and that are not Python's; some only later, here or in workers: then it would get the user's."""
+"""Modules that elastic imports, and that are not Python's; some only later, here or in workers: then it would get the user's. And those
+without which what it imports does not work, or is left out: pandas, which pyarrow imports."""
 
 WANTED = frozenset(
     """
@@ -46,7 +49,7 @@ WANTED = frozenset(
     keyword linecache locale logging lzma marshal math mmap ntpath numbers opcode operator os pathlib pickle pkgutil platform posix
     posixpath pwd pyexpat queue quopri random re reprlib resource secrets select selectors shlex shutil signal site socket ssl stat
     string stringprep struct subprocess sys sysconfig tempfile textwrap threading time token tokenize traceback types typing
-    unicodedata urllib uuid warnings weakref xml zipfile zipimport zlib
+    unicodedata urllib uuid warnings weakref xml zipfile zipimport zlib zoneinfo
     """.split()  # noqa: SIM905 - a name a line is too much to read
 ).intersection(sys.stdlib_module_names)  # a later Python has some no more: they are nobody's then
 """Python's own modules that elastic imports, and what it imports: here or in workers there is one of that name, Python's or the user's."""
