@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,7 @@ _ARGUMENTS = ("tasks", "executors")
 def check_settings(config: Mapping[str, Any], *, where: str, component: bool = False) -> None:
     """Check names, types and ranges.
 
-    Names that contain a dot are the user's own and pass unchecked.
+    Names that contain a dot are the user's own and pass unchecked, but for what would be None in a worker.
 
     Args:
         config: The settings by name.
@@ -135,6 +135,11 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
     """
     for name, value in config.items():
         if "." in name:
+            if (lost := _not_finite(value)) is not None:  # JSON has no such number
+                raise ConfigError(
+                    f"Setting {name!r} of {where} is or holds {lost!r}, which does not reach a worker.",
+                    remedy="Use None, or a string that stands for it.",
+                )
             continue
         known = SETTINGS.get(name)
         if known is None:
@@ -165,6 +170,18 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             most = MOST if float in known.kinds else MOST_COUNTED
         if not isinstance(value, str) and value > most:  # type: ignore[operator]  # as above
             raise ConfigError(f"Setting {name!r} of {where} must be at most {most:,}, not {_shown(value)}.")
+
+
+def _not_finite(value: object) -> float | None:
+    """A number in a value that is infinite or none, if there is one."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    inner: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = value
+    return next((lost for v in inner if (lost := _not_finite(v)) is not None), None)
 
 
 def _shown(value: object) -> str:

@@ -276,6 +276,18 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         b.build()
 
 
+@pytest.mark.parametrize("value", [float("inf"), [1, float("nan")], {"a": (float("-inf"),)}])
+def test_a_setting_of_ones_own_that_would_be_none_in_a_worker_is_refused(value: object) -> None:
+    with pytest.raises(
+        ConfigError, match=r"'my\.limit' of topology 't' is or holds .* does not reach a worker"
+    ):
+        TopologyBuilder("t", **{"my.limit": value}).build()
+    b = TopologyBuilder("t")
+    b.spout("source", Source(), **{"my.limit": value})
+    with pytest.raises(ConfigError, match=r"'my\.limit' of component 'source' is or holds"):
+        b.build()
+
+
 @pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if int in s.kinds])
 def test_numbers_are_such_as_can_be_computed_with(name: str) -> None:
     values: list[int | float] = [10**400, 10**5000]
