@@ -92,6 +92,21 @@ def test_deactivate_and_activate() -> None:
     assert client.calls == [("deactivate", "word-count", 5.0), ("activate", "word-count")]
 
 
+def test_what_ends_or_stops_a_topology_says_so_as_data() -> None:
+    told = {
+        ("kill",): {"topology": "word-count", "gone": True},
+        ("activate",): {"topology": "word-count", "status": "active"},
+        ("deactivate", "--wait", "5"): {"topology": "word-count", "status": "inactive", "drained": True},
+    }
+    for (name, *rest), data in told.items():
+        result = invoke(FakeClient(), name, "word-count", *rest, "-o", "json")
+        assert json.loads(result.stdout) == data and "word-count is" in result.stderr
+        assert invoke(FakeClient(), name, "word-count", *rest).stdout == ""
+    late = invoke(FakeClient(drained=False), "deactivate", "word-count", "--wait", "1", "-o", "json")
+    assert late.exit_code == 8
+    assert json.loads(late.stdout) == {"topology": "word-count", "status": "inactive", "drained": False}
+
+
 def test_deactivate_that_is_not_worked_off_in_time_is_8() -> None:
     result = invoke(FakeClient(drained=False), "deactivate", "word-count", "--wait", "1")
     assert result.exit_code == 8 and "has not worked off everything" in result.stderr

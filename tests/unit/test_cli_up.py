@@ -187,7 +187,19 @@ def test_down(launcher: FakeLauncher, tmp_path: Path) -> None:
     assert result.exit_code == 0 and "is down" in result.stderr
     assert launcher.asked == [(tmp_path, "default", True, 3.0)]
     gone = invoke(None, "down", "--home", str(tmp_path), "--cluster", "gone")
-    assert gone.exit_code == 0 and "was not running" in gone.stderr
+    assert gone.exit_code == 0 and "was not running" in gone.stderr and not gone.stdout
+
+
+def test_down_as_data(launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(cluster: str) -> Any:
+        return json.loads(
+            invoke(None, "down", "--home", str(tmp_path), "--cluster", cluster, "-o", "json").stdout
+        )
+
+    assert down("one") == {"cluster": "one", "ended": True, "removed": False}
+    assert down("gone") == {"cluster": "gone", "ended": False, "removed": False}
+    monkeypatch.setattr("elastic.cluster.directory.stored", lambda _: True)
+    assert down("gone") == {"cluster": "gone", "ended": False, "removed": True}
 
 
 def test_without_a_cluster_every_request_is_7_with_the_way_to_one(tmp_path: Path) -> None:

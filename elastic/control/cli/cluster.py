@@ -299,10 +299,14 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
                 settings.home, settings.cluster, purge=purge, timeout=timeout, on_progress=waiting.update
             )
         except NotFound:
+            ended = False
             removed = " What an earlier one had left is removed." if stale else ""
             waiting.line(f"Cluster {settings.cluster} was not running.{removed}")
         else:
+            ended = True
             waiting.line(f"Cluster {settings.cluster} is down.")
+    data = {"cluster": settings.cluster, "ended": ended, "removed": stale and not ended}
+    output.show(settings, data, lambda: None)
 
 
 @command(
