@@ -142,17 +142,47 @@ def write(info: ClusterInfo) -> None:
 
 
 @contextlib.contextmanager
-def owned(directory: Path, *, launcher: bool = False) -> Iterator[None]:
+def owned(directory: Path, *, launcher: bool = False, lock: int | None = None) -> Iterator[None]:
     """Own a cluster's directory; it is made when missing. The lock's file goes with the owner.
 
     Args:
         directory: The cluster's.
         launcher: This process is its launcher, and stays: the lock's file says so.
+        lock: By which whoever started this process has owned it (`handed_on`).
 
     Raises:
         AlreadyExists: Another launcher owns it.
         EnvironmentProblem: It cannot be written to, or holds something else.
     """
+    if lock is None:
+        lock = _own(directory)
+    else:
+        os.set_inheritable(lock, False)  # no process of the cluster's is to keep it
+    try:
+        if launcher:
+            with contextlib.suppress(OSError):  # only for when `cluster.json` is not there
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, encode(Owner(os.getpid(), procs.identity(os.getpid()))), 0)
+        yield
+    finally:
+        _let_go(directory, lock)
+
+
+@contextlib.contextmanager
+def handed_on(directory: Path) -> Iterator[int]:
+    """Own a cluster's directory for a process that is started inside, and gets this file descriptor: there is no moment at which nobody
+    owns it. Raises as `owned` does."""
+    lock = _own(directory)
+    try:
+        yield lock
+    except BaseException:
+        _let_go(directory, lock)
+        raise
+    os.close(lock)
+
+
+def _own(directory: Path) -> int:
+    """The lock, taken."""
     try:
         _check_ours(directory)
         lock = _lock(directory)
@@ -162,20 +192,18 @@ def owned(directory: Path, *, launcher: bool = False) -> Iterator[None]:
         raise EnvironmentProblem(
             f"{directory}: {error.strerror}", remedy="Give another with --home."
         ) from error
-    try:
-        info = stored(directory)
-        if info is not None and info.alive():  # the file of its lock has been removed
-            raise _taken(directory)
-        if launcher:
-            with contextlib.suppress(OSError):  # only for when `cluster.json` is not there
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, encode(Owner(os.getpid(), procs.identity(os.getpid()))), 0)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(lock), (directory / LOCK).stat()):
-                (directory / LOCK).unlink()
-        os.close(lock)
+    info = stored(directory)
+    if info is not None and info.alive():  # the file of its lock has been removed
+        _let_go(directory, lock)
+        raise _taken(directory)
+    return lock
+
+
+def _let_go(directory: Path, lock: int) -> None:
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(lock), (directory / LOCK).stat()):
+            (directory / LOCK).unlink()
+    os.close(lock)
 
 
 def _check_ours(directory: Path) -> None:

@@ -21,6 +21,7 @@ from elastic.cluster.directory import (
     ClusterInfo,
     Owner,
     clean,
+    handed_on,
     is_clusters,
     launcher_of,
     owned,
@@ -53,21 +54,22 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
     options.validate()
     directory = options.directory
     _prepare(options, on_progress)
-    log = _new_log(directory)
     read, write = os.pipe()
-    with log, os.fdopen(read, "rb", buffering=0) as reports:
+    with os.fdopen(read, "rb", buffering=0) as reports:
         try:
-            argv = [sys.executable, "-P", "-m", "elastic.cluster.launcher_main"]
-            argv += ["--options", encode(options).decode(), "--report-fd", str(write)]
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(write,),
-                env={**os.environ, "PYTHONPATH": _python_path()},
-                start_new_session=True,
-            )
+            with handed_on(directory) as lock, _new_log(directory) as log:
+                argv = [sys.executable, "-P", "-m", "elastic.cluster.launcher_main"]
+                argv += ["--options", encode(options).decode()]
+                argv += ["--report-fd", str(write), "--lock-fd", str(lock)]
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(write, lock),
+                    env={**os.environ, "PYTHONPATH": _python_path()},
+                    start_new_session=True,
+                )
         finally:
             os.close(write)
         try:
@@ -210,22 +212,18 @@ def _follow(
 
 
 def _new_log(directory: Path) -> IO[bytes]:
-    """The launcher's log, begun anew; one older is kept.
+    """The launcher's log, begun anew; one older is kept. For whoever owns the directory.
 
     Raises:
-        AlreadyExists: A launcher runs there: its log is its own.
-        EnvironmentProblem: The directory cannot be written to, or holds something else.
+        EnvironmentProblem: The directory cannot be written to.
     """
     path = directory / LOG
-    with owned(directory):
-        try:
-            if path.exists():
-                path.replace(directory / OLD_LOG)
-            return path.open("ab")
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"{path}: {error.strerror}", remedy="Give another with --home."
-            ) from error
+    try:
+        if path.exists():
+            path.replace(directory / OLD_LOG)
+        return path.open("ab")
+    except OSError as error:
+        raise EnvironmentProblem(f"{path}: {error.strerror}", remedy="Give another with --home.") from error
 
 
 def _error(kind: str, message: str, remedy: str) -> ElasticError:

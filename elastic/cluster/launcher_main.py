@@ -1,4 +1,4 @@
-"""The launcher's process: `python -m elastic.cluster.launcher_main --options JSON [--report-fd N]`.
+"""The launcher's process: `python -m elastic.cluster.launcher_main --options JSON [--report-fd N] [--lock-fd N]`.
 
 What happens while the cluster starts goes to the file descriptor, one JSON object a line: {"tell": "..."}, and at
 last {"ready": ClusterInfo} or {"error": {...}}. If nobody reads there any more before the cluster is ready, whoever
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.close()
 
     try:
-        launcher = Launcher(options, tell, ready)
+        launcher = Launcher(options, tell, ready, lock=given.lock_fd)
         insist(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), launcher.ask_stop))
         launcher.run()
         # Once it was ready, nobody listens any more.
@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="elastic.cluster.launcher_main", description="Run a cluster.")
     parser.add_argument("--options", required=True, help="UpOptions as JSON")
     parser.add_argument("--report-fd", type=int, help="file descriptor to report on")
+    parser.add_argument("--lock-fd", type=int, help="file descriptor of the lock on the cluster's directory")
     return parser
 
 

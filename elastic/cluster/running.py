@@ -55,15 +55,22 @@ class Launcher:
         options: See `UpOptions`.
         tell: Told what happens, for people, while the cluster starts and ends.
         ready: Told once that the cluster is ready.
+        lock: By which its directory is owned already (`directory.handed_on`).
     """
 
     def __init__(
-        self, options: UpOptions, tell: Callable[[str], None], ready: Callable[[ClusterInfo], None]
+        self,
+        options: UpOptions,
+        tell: Callable[[str], None],
+        ready: Callable[[ClusterInfo], None],
+        *,
+        lock: int | None = None,
     ) -> None:
         self.options = options.validate()
         self.directory = options.directory
         self._tell = tell
         self._on_ready = ready
+        self._lock = lock
         self._loop = Loop()
         self._coordinator = Hand(self._loop, "elastic-launcher-coordination")
         self._coordination: ZooKeeperCoordination | None = None
@@ -90,7 +97,7 @@ class Launcher:
         Raises:
             ElasticError: It could not be started; what had been started has been ended.
         """
-        with dirs.owned(self.directory, launcher=True):
+        with dirs.owned(self.directory, launcher=True, lock=self._lock):
             try:
                 dirs.clean(self.directory, logs=True)
                 # In the foreground as well: it tells whose directory this is.

@@ -21,6 +21,7 @@ from elastic.cluster.directory import (
     ClusterInfo,
     Owner,
     clean,
+    handed_on,
     launcher_of,
     owned,
     stored,
@@ -223,10 +224,44 @@ def test_one_older_log_of_the_launcher_is_kept_and_one_in_use_is_left_alone(dire
             log.write(text)
     with launcher._new_log(directory) as log, owned(directory):
         log.write(b"first")
-        with pytest.raises(AlreadyExists):
-            launcher._new_log(directory)
         clean(directory, logs=True)
     assert (directory / LOG).read_text() == "first" and (directory / OLD_LOG).read_text() == "older"
+
+
+def test_two_at_once_the_second_leaves_alone_what_the_first_has_begun(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the first one's launcher has come as far as to own the directory itself."""
+    seen: list[set[str]] = []
+
+    def follow(_reports: int, process: subprocess.Popen[bytes], *_: object) -> ClusterInfo:
+        process.send_signal(signal.SIGSTOP)
+        (directory / LOG).write_text("the first one's")
+        monkeypatch.setattr(launcher, "_follow", lambda *_: pytest.fail("started a second time"))
+        with pytest.raises(AlreadyExists):
+            start_background(options, quiet)
+        seen.append(files(directory))
+        process.kill()
+        process.wait()
+        return info(directory, process.pid, options)
+
+    monkeypatch.setattr(launcher, "_follow", follow)
+    start_background(options, quiet)
+    assert seen == [{LOG, LOCK}]
+
+
+def test_a_launcher_owns_the_directory_by_the_lock_that_it_was_handed(directory: Path) -> None:
+    with handed_on(directory) as given:
+        lock = os.dup(given)
+    with owned(directory, launcher=True, lock=lock):
+        found = launcher_of(directory)
+        assert isinstance(found, Owner) and found.pid == os.getpid() and not os.get_inheritable(lock)
+        with pytest.raises(AlreadyExists, match=f"process {os.getpid()}"), owned(directory):
+            pass
+    assert not files(directory)
+    with pytest.raises(KeyError), handed_on(directory):
+        raise KeyError
+    assert not files(directory), "nobody was started"
 
 
 def test_a_directory_of_a_cluster_in_the_foreground_is_known_again(
