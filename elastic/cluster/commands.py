@@ -13,6 +13,7 @@ from elastic.cluster.options import UpOptions
 from elastic.cluster.zookeeper_server import free_port, port_is_free, tail
 from elastic.errors import ConfigError, EnvironmentProblem
 from elastic.hosts.base import Host, NodeCommand
+from elastic.hosts.generation import ATTEMPTS
 from elastic.model.ids import NodeId
 from elastic.model.records import WantedNode
 
@@ -95,7 +96,7 @@ def node(
         "elastic.cluster.supervisor_main",
         {
             "--node": name,
-            "--generation": generation,
+            "--generation": generation // ATTEMPTS if restarts(options, kind) else generation,
             "--slots": wanted.slots,
             "--zookeeper": zookeeper,
             "--directory": directory,
@@ -114,6 +115,11 @@ def node(
         },
     )
     return NodeCommand(name, (*arguments, *flags), log=log)
+
+
+def restarts(options: UpOptions, kind: str) -> bool:
+    """Whether the host of that kind starts a node again on its own, with a generation that it makes (`elastic/hosts/generation.py`)."""
+    return (kind or options.host) == "spark"
 
 
 def away(options: UpOptions, kind: str) -> bool:

@@ -19,6 +19,7 @@ from typing import Protocol
 from elastic.cluster.loop import Hand, Loop
 from elastic.errors import ElasticError
 from elastic.hosts.base import Host, NodeCommand, NodeHandle
+from elastic.hosts.generation import of_start
 from elastic.model.ids import NodeId
 from elastic.model.records import WantedNode
 
@@ -63,8 +64,9 @@ class Nodes:
     Args:
         loop: Where everything here runs.
         host: The host of a kind; raises `ElasticError` for one that there is not.
-        command: What to run as a node, given its name, its generation and what is wanted of it.
+        command: What to run as a node, given its name, its generation (the first, where its host makes more) and what is wanted of it.
         watcher: Is told.
+        restarts: Whether hosts of a kind start a node again on their own.
         grace: Seconds that a node has to end; asked when one is to, by a thread of its own, or once for all by that of `close`, which
             both wait for the answer before the node is told anything.
     """
@@ -75,12 +77,14 @@ class Nodes:
         host: Callable[[str], Host],
         command: Callable[[NodeId, int, WantedNode], NodeCommand],
         watcher: Watcher,
+        restarts: Callable[[str], bool],
         grace: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._host = host
         self._command = command
         self._watcher = watcher
+        self._restarts = restarts
         self._grace = grace
         self._nodes: dict[NodeId, _Node] = {}
         self._generations: dict[NodeId, int] = {}
@@ -99,7 +103,7 @@ class Nodes:
         return tuple(self._hands.values())
 
     def seen(self, node: NodeId, generation: int) -> None:
-        """An earlier life of that node had this generation: those to come have higher ones."""
+        """An earlier life of that node had this generation, at most: those to come have higher ones."""
         self._generations[node] = max(generation, self._generations.get(node, 0))
 
     def want(self, wanted: Mapping[NodeId, WantedNode]) -> None:
@@ -133,9 +137,9 @@ class Nodes:
         if entry is None or entry.handle is not None or entry.starting or self._closed:
             return
         entry.starting, entry.ended = True, None
-        entry.generation = self._generations.get(node, 0) + 1
-        self._generations[node] = entry.generation
         kind = entry.wanted.host
+        ours = of_start(self._generations.get(node, 0), self._restarts(kind))
+        entry.generation, self._generations[node] = ours[0], ours[-1]
         hand = self._hands.get(kind)
         if hand is None:
             hand = self._hands[kind] = Hand(self._loop, f"elastic-host-{kind or 'default'}")

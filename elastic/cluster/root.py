@@ -18,7 +18,7 @@ from elastic.api.settings import SETTINGS, setting
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete
 from elastic.errors import Conflict, ElasticError, Refused
-from elastic.hosts.generation import ATTEMPTS
+from elastic.hosts.generation import ATTEMPTS, of_start
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName, node_of
@@ -82,7 +82,7 @@ def reset(
         after: All numbers of moves are to be greater than this one.
 
     Returns:
-        The generations of nodes that still seem to be there: new ones must have higher ones.
+        The highest generations that nodes may have which still seem to be there: new ones must have higher ones.
     """
     for path in paths.ALL:
         with contextlib.suppress(Conflict):
@@ -98,10 +98,8 @@ def reset(
     for node, wanted in first.items():
         coordination.put(paths.wanted(node), encode(wanted))
     coordination.set(paths.WANTED, paths.WANTED_SAID)  # from here on, nodes that are not in it end
-    found = {
-        NodeId(n): _generation(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()
-    }
-    return {node: generation for node, generation in found.items() if generation is not None}
+    found = {NodeId(n): _start(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()}
+    return {node: ours[-1] for node, ours in found.items() if ours}
 
 
 def after_all_before(remember: bool) -> int:
@@ -176,12 +174,12 @@ def forget(coordination: Coordination, node: NodeId, generation: int) -> bool:
     """A node's process has ended: its registration goes now, not with its session.
 
     Args:
-        generation: Which start of it has ended; the registration of another stays.
+        generation: The first of the start of it that has ended; the registration of another stays.
 
     Returns:
         Whether the node is still wanted.
     """
-    if _generation(coordination, node) == generation:
+    if generation in _start(coordination, node):
         with contextlib.suppress(ElasticError):
             coordination.delete(paths.node(node))
     return coordination.get(paths.wanted(node)) is not None
@@ -216,10 +214,14 @@ def bury(coordination: Coordination, node: NodeId) -> None:
             coordination.transaction([nobody[0], Delete(path, found.version), nobody[1]])
 
 
-def _generation(coordination: Coordination, node: NodeId) -> int | None:
-    """Which start of a node is registered."""
+def _start(coordination: Coordination, node: NodeId) -> range:
+    """The generations of the start of a node that is registered; empty when none is."""
     value = coordination.get(paths.node(node))
     if value is None:
-        return None
+        return range(0)
     info = decode(value.data, NodeInfo)
-    return info.generation // ATTEMPTS if info.kind == "spark" else info.generation
+    return (
+        of_start(info.generation - 1, False)
+        if info.kind != "spark"
+        else of_start(info.generation - ATTEMPTS, True)
+    )

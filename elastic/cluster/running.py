@@ -80,7 +80,8 @@ class Launcher:
         self._zookeeper = ""
         self._hosts: dict[str, Host] = {}
         self._hosts_lock = threading.Lock()
-        self._nodes = Nodes(self._loop, self._host, self._command, self, self._node_grace)
+        restarts = functools.partial(commands.restarts, self.options)
+        self._nodes = Nodes(self._loop, self._host, self._command, self, restarts, self._node_grace)
         self._registered: frozenset[str] = frozenset()
         self._candidates: frozenset[str] = frozenset()
         self._wanted: dict[NodeId, WantedNode] = {}

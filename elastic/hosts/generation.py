@@ -3,6 +3,8 @@
 Whoever starts a node gives it `--generation G`, with a G that grows with every start. A host that restarts a node
 on its own (Spark runs a lost task again) can't ask for the next G, so it multiplies: attempt `a` of start `G` is
 `G * 1000 + a`. Attempts of one start are ordered, and all of them lie between those of the starts `G - 1` and `G + 1`.
+
+A name may go from one kind of host to the other: `of_start` counts on from whatever the last one had.
 """
 
 from __future__ import annotations
@@ -18,6 +20,15 @@ OPTION = "--generation"
 def of_attempt(generation: int, attempt: int) -> int:
     """The generation of the attempt with that number (from 0) of the start `generation`."""
     return generation * ATTEMPTS + min(attempt, ATTEMPTS - 1)
+
+
+def of_start(highest: int, restarts: bool) -> range:
+    """The generations of a node's next start, which are above the highest that one of its name may have had: one, or, where its host
+    restarts it on its own, as many as that makes."""
+    if not restarts:
+        return range(highest + 1, highest + 2)
+    start = highest // ATTEMPTS + 1
+    return range(of_attempt(start, 0), of_attempt(start + 1, 0))
 
 
 def with_attempt(arguments: Sequence[str], attempt: int) -> tuple[str, ...]:

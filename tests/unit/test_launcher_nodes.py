@@ -101,6 +101,7 @@ class Rig:
             lambda _kind: host,
             lambda node, generation, _wanted: NodeCommand(node, (str(generation),)),
             self.told,
+            lambda kind: kind == "spark",
             self._grace,
         )
         self.asked = 0
@@ -142,6 +143,18 @@ def test_one_that_ends_unasked_is_started_again_with_a_higher_generation(rig: Ri
     rig.until(("ended", A, 7, "crash", 1), ("started", A, 8))
     rig.handle(A).end("crash")
     rig.until(("ended", A, 8, "crash", 2), ("started", A, 9))
+
+
+def test_generations_of_a_name_rise_from_one_kind_of_host_to_the_other_and_back(rig: Rig) -> None:
+    """Spark makes a thousand of each start."""
+    for kind, first in ("process", 1), ("spark", 1000), ("process", 2000), ("spark", 3000), ("spark", 4000):
+        rig.nodes.want({A: WantedNode(1, kind)})
+        rig.until(("started", A, first))
+        rig.nodes.want({})
+        rig.until(("ended", A, first, "", 1))
+    rig.nodes.seen(B, 1999)
+    rig.nodes.want({B: ONE})
+    rig.until(("started", B, 2000))
 
 
 def test_one_that_ends_before_its_start_is_known_is_not_forgotten(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import pytest
 from elastic.cluster import root
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import ElasticitySettings, WantedNode
@@ -33,6 +34,21 @@ def test_it_has_the_nodes_that_it_asks_for_and_no_topologies(session: MemoryCoor
     assert session.children(paths.WANTED) == (FIRST,)
     found = session.get(paths.wanted(FIRST))
     assert found is not None and decode(found.data, WantedNode) == WantedNode(2)
+
+
+@pytest.mark.parametrize(("kind", "generation", "first"), [("process", 7, 7), ("spark", 3004, 3000)])
+def test_nodes_of_before_are_known_by_the_highest_generation_that_they_may_have(
+    session: MemoryCoordination, kind: str, generation: int, first: int
+) -> None:
+    highest = first + 999 if kind == "spark" else first
+    node = NodeInfo(SECOND, "h", 1, generation, kind)
+    session.put(paths.node(SECOND), encode(node))
+    assert root.reset(session, {FIRST: WantedNode(2)}) == {SECOND: highest}
+    for other in first - 1, highest + 1:
+        root.forget(session, SECOND, other)
+        assert session.get(paths.node(SECOND)) is not None
+    root.forget(session, SECOND, first)
+    assert session.get(paths.node(SECOND)) is None
 
 
 def test_it_has_no_policy_and_no_memory_of_decisions(session: MemoryCoordination) -> None:
