@@ -110,7 +110,8 @@ class Nodes:
         """Start what is missing, stop what is not wanted."""
         if self._closed:
             return
-        for node in [n for n in self._nodes if n not in wanted]:
+        # Of one of which another thing is wanted the name was free meanwhile: it is another node.
+        for node in [n for n, e in self._nodes.items() if wanted.get(n) != e.wanted]:
             self._stop(node)
         for node, value in wanted.items():
             if node not in self._nodes:

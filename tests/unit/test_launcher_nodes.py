@@ -157,6 +157,15 @@ def test_generations_of_a_name_rise_from_one_kind_of_host_to_the_other_and_back(
     rig.until(("started", B, 2000))
 
 
+def test_one_of_which_another_thing_is_wanted_is_another_one(rig: Rig) -> None:
+    """Its name was free for a moment, in which nobody looked."""
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.want({A: WantedNode(4), B: ONE})
+    rig.until(("ended", A, 1, "", 1), ("started", A, 2))
+    assert rig.host.stopped == ["a"] and rig.nodes.running == {A: 2, B: 1}
+
+
 def test_one_that_ends_before_its_start_is_known_is_not_forgotten(rig: Rig) -> None:
     rig.host.end_at_once = True
     rig.nodes.want({A: ONE})
