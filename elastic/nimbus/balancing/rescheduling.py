@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from elastic.errors import Conflict, Refused
 from elastic.model.assignment import Assignment
@@ -119,14 +120,14 @@ class Rescheduling:
         if decided is None:
             return
         self._failure = ""
-        decision, seat, changed = decided
+        decision, seat, changed, kept = decided
         if (doubt := self._doubts(decision, period)) is not None:
             self._teller.explain((doubt,))
             self._at = now + float(doubt.details["seconds"])
             return
         refused = self._adopt(self.choice, decision, changed, seat)
-        untold: set[str] = set(refused)  # what was not done is not told as if it were
-        if refused and len(refused) == len(changed):
+        untold: set[str] = {*refused, *kept}  # what was not done is not told as if it were
+        if untold and len(refused) == len(changed):
             untold.add("")
             self._hope = None
         reasons = [r for r in decision.reasons if r.warning or r.topology not in untold]
@@ -144,25 +145,36 @@ class Rescheduling:
         period: float,
         *,
         due: bool,
-    ) -> tuple[Decision, Seat | None, list[TopologyFacts]] | None:
-        """What is decided, by whom, and which topologies change by it. None: it is not due, and no more is overloaded than was.
+    ) -> tuple[Decision, Seat | None, list[TopologyFacts], set[TopologyName]] | None:
+        """What is decided, by whom, which topologies change by it, and for which it is what was given up: that is not tried again for ever.
+        None: it is not due, and no more is overloaded than was.
 
         Raises:
             Exception: Whatever the scheduler raises, and what comes of an answer that is none.
         """
+        # What was given up is not where anything is: the load is measured elsewhere.
         claims = facts.claims()
+        given_up = {t.name: t for t in running if subjects.given_up(t, self._ruler.rules)}
+        claims |= {name: _as_it_is(t, claims[name]) for name, t in given_up.items()}
         excess = choice.excess(facts.cluster, view, claims)
         self._borne = min(self._borne, excess)
         if not due and excess <= self._borne + _WORSE:
             return None
         self._at, self._decided, self._borne = now + period, now, excess
         decision, seat = self._decide(choice, [t.demand() for t in running], facts, view, claims)
+        kept = {
+            name
+            for name, t in given_up.items()
+            if t.base is not None and same_places(decision.assignments[name], t.base)
+        }
         changed = [
             t
             for t in running
-            if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
+            if t.base is not None
+            and t.name not in kept
+            and not same_places(decision.assignments[t.name], claims[t.name])
         ]
-        return decision, seat, changed
+        return decision, seat, changed, kept
 
     def _failed(self, choice: Choice, error: str) -> bool:
         """All stays where it is, until it is asked again a period later. Returns whether that is news: it is said once while it lasts."""
@@ -243,6 +255,11 @@ class Rescheduling:
                     return decision, seat
                 seat.leave("its answer is not about the topologies that it was asked about")
         return choice.decide(demands, facts.cluster, view, claims), None
+
+
+def _as_it_is(t: TopologyFacts, claimed: Assignment) -> Assignment:
+    """Its places in force, with all slots that it claims."""
+    return claimed if t.assignment is None else replace(t.assignment, workers=claimed.workers)
 
 
 def _workers(t: TopologyFacts) -> set[WorkerId]:

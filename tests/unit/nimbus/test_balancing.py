@@ -511,6 +511,34 @@ def test_a_schedule_that_is_refused_is_not_told_as_if_it_were_in_force() -> None
     assert "rescheduled" in reign.kinds() and reign.adopted
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_scheduler_places_by_where_tasks_are_and_not_by_where_they_could_not_be_moved_to(
+    monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    kind, seen = choose("roundrobin").kind, []
+    workers = {W1: slot_of(W1), W2: slot_of(W2)}
+    other = replace(APART, executors=tuple((e, W2) for e, _ in APART.executors), workers={W2: workers[W2]})
+
+    def decide(demands: Sequence[Demand], cluster: Any, view: Any, current: Any, *rest: Any) -> Decision:
+        seen.append(current[T])
+        return Decision({T: ALONE if again else other}, (Reason("together", "All go to one worker.", T),))
+
+    mine = replace(kind, decide=decide)
+    monkeypatch.setattr("elastic.nimbus.balancing.balancing.choose", lambda line: Choice(mine, kind.params()))
+    reign = Reign(APART, scheduler="mine", period=1.0)
+    failures = tuple(Failure(TaskId(n), 3, 0.0, "no way.") for n in range(2, 6))
+    stays = replace(reign.seen.topologies[T], plan=Plan(ALONE, "asked", 0.0, failures=failures))
+    reign.seen = replace(reign.seen, topologies={T: stays})
+    Clock(reign).go(6, 0.3)
+    assert seen[0].executors == APART.executors and dict(seen[0].workers) == workers
+    if again:
+        assert not reign.adopted and "together" not in reign.kinds(), (
+            "what was given up is not tried for ever"
+        )
+    else:
+        assert reign.adopted[0][0] == other and reign.kinds()[0] == "together"
+
+
 def test_schedules_of_several_topologies_do_not_block_each_other_where_slots_are_free() -> None:
     """Both are placed anew on two nodes with four slots each, and neither can have a slot before the other has left it."""
     names = [TopologyName(n) for n in ("a", "b")]
