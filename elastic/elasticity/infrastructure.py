@@ -266,13 +266,14 @@ def _needed(
     if not staying:
         some = int(wants.workers > 0 or wants.waiting > 0)
         return max(some, params.minimum), "there is no node", {"workers": wants.workers}
-    cores = [n.cores for n in staying if n.cores > 0]
-    each = sum(cores) / len(cores) if cores else 0.0
+    cores = [n for n in staying if n.cores > 0]
+    # The first one on a machine has all of its cores, and another one adds none: each has fewer then, and ever more would be needed.
+    machines = sum(1 / n.sharing for n in cores)
+    each = sum(n.cores for n in cores) / machines if cores else 0.0
     slots = sum(n.slots for n in staying) / len(staying)
     by_cores = math.ceil(wants.cores / (each * params.target) - 1e-9) if each else 0
-    if any(n.sharing > 1 for n in staying):
-        # Another one on a machine has no cores to add: each would have fewer, and ever more of them would be needed.
-        by_cores = min(by_cores, len(staying))
+    if any(n.sharing > 1 for n in cores):
+        by_cores = min(by_cores, max(1, round(machines)))
     by_slots = math.ceil(wants.workers / slots - 1e-9) if slots else 0
     least = len(staying) + 1 if wants.waiting and all(n.used >= n.slots for n in staying) else 0
     needed = max(by_cores, by_slots, least, 1)
@@ -346,7 +347,10 @@ def _loose(staying: Sequence[Node], wants: Wants, params: Infrastructure) -> Nod
         if sum(n.slots for n in rest) < max(wants.workers, sum(n.used for n in staying)):
             continue
         share = min(params.target, 1.0 - params.margin)
-        if all(n.cores > 0 for n in staying) and wants.cores > share * sum(n.cores for n in rest):
+        left = sum(n.cores for n in rest) + (
+            node.cores if node.sharing > 1 else 0.0
+        )  # the others there have them then
+        if all(n.cores > 0 for n in staying) and wants.cores > share * left:
             continue
         return node
     return None

@@ -59,6 +59,18 @@ def test_nodes_that_share_a_machine_do_not_run_away() -> None:
     assert run(nodes(2, cores=1.0, sharing=1), Wants(cores=9.0)).add == 4, "with cores of their own"
 
 
+def test_nodes_that_share_a_machine_are_not_kept_for_cores_that_none_adds() -> None:
+    shared = nodes(4, cores=1.0, sharing=4)
+    (first, *_) = returned(shared, Wants(cores=2.9, workers=4))
+    assert first[1].reasons[0].details["needed"] == 1
+    assert not returned(shared, Wants(cores=3.1, workers=4)), "a margin of 25 % of the machine must stay free"
+    assert not returned(nodes(4, cores=1.0, sharing=1), Wants(cores=2.9, workers=4)), "cores of their own"
+    # Of two machines it is a node that shares its own which goes.
+    two = [*nodes(2, cores=2.0, sharing=2), replace(nodes(3)[2], used=0, executors=0)]
+    ((_, steps), *_) = returned(two, Wants(cores=5.0, workers=3))
+    assert steps.drain == ("n0",)
+
+
 def test_limit_step_and_cooldown_hold() -> None:
     assert run(nodes(1), Wants(cores=99.0)).add == 4
     assert run(nodes(5), Wants(cores=99.0)).add == 1
