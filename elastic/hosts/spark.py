@@ -92,7 +92,7 @@ class SparkNode:
         return not self._ended.is_set()
 
     def stop(self, grace: float) -> None:
-        """Wait `grace` seconds for the node to end, then cancel its job.
+        """Wait `grace` seconds for the node to end, then cancel its job; at once where that only waits for room.
 
         A supervisor on this machine gets SIGTERM first. One elsewhere can't be asked by this host: the caller has done
         that through coordination, before. Returns when the job has ended, and a supervisor on this machine as well; one
@@ -104,6 +104,8 @@ class SparkNode:
         """
         self._asked = True
         self._ask()
+        if self._supervisor is None and self._session.waits(self._tag):
+            grace = 0.0  # there is nobody yet who could end by himself
         if not self._ended.wait(max(grace, 0.0)):
             self._cancel()
             self._outlive()

@@ -112,6 +112,26 @@ class Session:
             self._suspect = True
             raise Unavailable(f"Spark cannot be told to cancel {tag}: {first_line(error)}") from error
 
+    def waits(self, tag: str) -> bool:
+        """Whether Spark says of the jobs that run under that tag that none of their tasks does: they wait for room. A Connect server
+        does not say."""
+        if self.connect:
+            return False
+        try:
+            return _bounded(lambda: self._without_tasks(tag), _ANSWER)
+        except Exception as error:  # noqa: BLE001 - nobody can say
+            log.debug("whether %s runs is not known: %s", tag, first_line(error))
+            return False
+
+    def _without_tasks(self, tag: str) -> bool:
+        tracker = self._context.statusTracker()
+        jobs = (
+            self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
+        )  # PySpark's own asks by group only
+        found = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
+        stages = [tracker.getStageInfo(stage) for info in found for stage in info.stageIds]
+        return bool(stages) and all(s is not None and s.numActiveTasks == 0 for s in stages)
+
     def _responds(self) -> bool:
         try:
             _bounded(lambda: self.spark.conf.get("spark.sql.session.timeZone"), _ANSWER)

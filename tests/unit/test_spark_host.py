@@ -248,7 +248,7 @@ class Standing:
         gateway = SimpleNamespace(proc=SimpleNamespace(poll=lambda: None))
         self.sparkContext = SimpleNamespace(
             _gateway=gateway,
-            _jsc=object(),
+            _jsc=SimpleNamespace(),
             addJobTag=self._tag,
             cancelJobsWithTag=lambda t: self.jobs[t].set(),
         )
@@ -316,6 +316,26 @@ def test_a_session_is_not_doubted_for_a_node_that_was_cancelled(
     started(host, "c")
     assert made.running.acquire(timeout=30)
     assert nodes[1].alive() and said == ["opened"], "though it would not have answered"
+
+
+def test_a_node_that_waits_for_room_is_not_given_time_to_end(
+    standing: tuple[spark.SparkHost, Standing, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_session, "_ANSWER", 60.0)
+    host, made, _ = standing
+    nodes = two_running(host, made)
+    active = {nodes[0].tag: 1, nodes[1].tag: 0}
+    tags = list(active)
+    made.sparkContext.statusTracker = lambda: SimpleNamespace(
+        getJobInfo=lambda job: SimpleNamespace(stageIds=[job]),
+        getStageInfo=lambda stage: SimpleNamespace(numActiveTasks=active[tags[stage]]),
+    )
+    jvm = SimpleNamespace(getJobIdsForTag=lambda tag: [tags.index(tag)] if tag in tags else [])
+    made.sparkContext._jsc.sc = lambda: SimpleNamespace(statusTracker=lambda: jvm)
+    assert host._session is not None
+    assert [host._session.waits(tag) for tag in (*tags, "another")] == [False, True, False]
+    nodes[1].stop(threading.TIMEOUT_MAX)
+    assert nodes[0].alive() and not nodes[1].alive()
 
 
 def test_spark_that_does_not_answer_is_not_ended_under_its_nodes(
@@ -498,6 +518,7 @@ def test_a_notice_that_comes_while_the_host_is_closed_is_heard(monkeypatch: pyte
         usable=lambda: True,
         run_tagged=lambda tag, work: work(),
         cancel=lambda tag: (cancelled.append(tag), over.set()),
+        waits=lambda tag: False,
         close=lambda: None,
     )
 
