@@ -53,6 +53,7 @@ class ClusterInfo:
         options: What it was started with.
         started: Seconds since 1970.
         ready: All nodes are there, and a Nimbus leads.
+        ending: It is being ended.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ClusterInfo:
     options: UpOptions
     started: float
     ready: bool
+    ending: bool = False
 
     def alive(self) -> bool:
         """Whether its launcher runs."""

@@ -359,6 +359,7 @@ class Launcher:
             options=self.options,
             started=self._started,
             ready=self._ready,
+            ending=self._ending,
         )
         dirs.write(info)
         return info
@@ -402,6 +403,7 @@ class Launcher:
         """Nodes, then Nimbus, then ZooKeeper; what is wrong with one does not keep the next from being ended."""
         self._ending = True
         steps: list[tuple[str, Callable[[], None]]] = [
+            ("", self._say_ending),
             ("the nodes are told", self._tell_nodes),
             ("stopping nodes", self._nodes.close),
             ("stopping what nodes ran on", self._close_hosts),
@@ -418,6 +420,11 @@ class Launcher:
                 step()
             except Exception:
                 log.exception("ending the cluster: %s", what)
+
+    def _say_ending(self) -> None:
+        """To whoever asks a Nimbus that does not answer any more."""
+        if dirs.stored(self.directory) is not None:
+            self._write()
 
     def _tell_nodes(self) -> None:
         """Nodes that Spark provides end by themselves when they are not wanted."""

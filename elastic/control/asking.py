@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from elastic.control.connection import Connection, Link
-from elastic.errors import Begun, ConfigError, ElasticError, Unavailable
+from elastic.errors import Begun, ConfigError, DeadlineExceeded, ElasticError, Unavailable
 from elastic.rpc.errors import NotLeading, Unanswered, Unreachable, from_call
 
 R = TypeVar("R")
@@ -50,7 +50,12 @@ class Asking:
     """What all requests of a client have in common; see `elastic.control.client.Client`."""
 
     def __init__(
-        self, addresses: str | Sequence[str], *, timeout: float = 30.0, patience: float = 3.0
+        self,
+        addresses: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        patience: float = 3.0,
+        explain: Callable[[], str] = lambda: "",
     ) -> None:
         given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         lasting = max(patience, _PATIENCE)
@@ -58,6 +63,7 @@ class Asking:
             [a.strip() for a in given if a.strip()], patience=(min(timeout, patience), min(timeout, lasting))
         )
         self._timeout = timeout
+        self._explain = explain
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +71,8 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        if isinstance(error, Unavailable | DeadlineExceeded) and (said := self._explain()):
+            error.add_note(said)
         self.close()
 
     def on_lost(self, told: Callable[[str], None]) -> None:

@@ -12,13 +12,19 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from cli_fake import FakeClient, detail, invoke
 
+from elastic import procs
+from elastic.cluster.directory import ClusterInfo, write
+from elastic.cluster.options import UpOptions
 from elastic.control.cli import run as run_module
 from elastic.control.cli import submit as submit_module
 from elastic.control.cli import troubles as troubles_module
+from elastic.control.cli.connection import addresses
+from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, Refused, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
@@ -428,6 +434,50 @@ def test_submit_wait_outlives_a_nimbus(
     assert invoke(client, "submit", "--wait", str(job)).exit_code == 0
     assert broken
     assert said[-2:] == [f"numbers was running; {error.message}", ""], "not for longer than it is so"
+
+
+def test_submit_wait_ends_with_its_cluster(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster on this machine that does not run any more: nobody is waited for."""
+
+    class Ending(FakeClient):
+        def events(self, **_: object) -> NoReturn:
+            raise Unavailable("Nimbus is away")
+
+    clients = [Ending(topologies=[])] * 2  # to send it, and to follow it
+
+    def connect(settings: Settings, *, timeout: float = 30.0) -> FakeClient:
+        if not clients:
+            addresses(settings)
+        return clients.pop(0)
+
+    monkeypatch.setattr(Settings, "connect", connect)
+    monkeypatch.setattr(submit_module.time, "sleep", lambda seconds: None)
+    result = invoke(None, "--home", str(job.parent / "nowhere"), "submit", "--wait", str(job))
+    assert result.exit_code == 7
+    assert "cluster default has ended, and numbers with it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"),
+    [("ending", "Cluster c is being ended."), ("ended", "Cluster c has ended meanwhile."), ("runs", "")],
+)
+def test_what_a_cluster_on_this_machine_has_come_to_is_said_with_the_error(
+    tmp_path: Path, fate: str, said: str
+) -> None:
+    settings = Settings(home=tmp_path, cluster="c")
+    (tmp_path / "c").mkdir()
+    mine = procs.identity(os.getpid())
+    info = ClusterInfo(
+        "c", str(tmp_path / "c"), os.getpid(), mine, "zk:1", ("127.0.0.1:1",), UpOptions(), 0.0, True
+    )
+    write(info)
+    for error in (Unavailable("no Nimbus answers"), DeadlineExceeded("too late"), Refused("no")):
+        with pytest.raises(type(error)) as caught, settings.connect():
+            write(replace(info, ending=fate == "ending", identity="another" if fate == "ended" else mine))
+            raise error
+        notes = getattr(caught.value, "__notes__", [])
+        assert notes == ([said] if said and not isinstance(error, Refused) else [])
+        write(info)
 
 
 def test_submit_of_what_cannot_be_sent_names_the_attribute(

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from elastic.control.cli.settings import Settings
 
 
+class NotRunning(Unavailable):
+    """No such cluster runs on this machine."""
+
+
 def connect(settings: Settings, timeout: float) -> Client:
     """A client of the Nimbus that `settings` names.
 
@@ -18,18 +22,19 @@ def connect(settings: Settings, timeout: float) -> Client:
         timeout: Seconds within which it must answer.
 
     Raises:
-        Unavailable: No cluster of that name runs on this machine, or none of its Nimbuses answers.
+        NotRunning: No cluster of that name runs on this machine.
+        Unavailable: None of its Nimbuses answers.
     """
     from elastic.control.client import Client as RealClient
 
-    return RealClient(addresses(settings), timeout=timeout)
+    return RealClient(addresses(settings), timeout=timeout, explain=lambda: fate(settings))
 
 
 def addresses(settings: Settings) -> tuple[str, ...]:
     """Where the Nimbuses of the cluster listen, as `host:port`.
 
     Raises:
-        Unavailable: No such cluster runs on this machine.
+        NotRunning: No such cluster runs on this machine.
     """
     if settings.address:
         return (settings.address,)
@@ -38,7 +43,20 @@ def addresses(settings: Settings) -> tuple[str, ...]:
     try:
         return read_cluster(settings.home, settings.cluster).nimbus
     except NotFound:
-        raise Unavailable(
+        raise NotRunning(
             f"Cluster {settings.cluster} does not run on this machine (looked in {settings.directory}).",
             remedy=f"Start it with {settings.command('up')}, or name one elsewhere with --address HOST:PORT.",
         ) from None
+
+
+def fate(settings: Settings) -> str:
+    """What has become of a cluster on this machine that could be asked before; "" when it runs, and of one elsewhere."""
+    if settings.address:
+        return ""
+    from elastic.cluster.directory import read_cluster
+
+    try:
+        ending = read_cluster(settings.home, settings.cluster).ending
+    except NotFound:
+        return f"Cluster {settings.cluster} has ended meanwhile."
+    return f"Cluster {settings.cluster} is being ended." if ending else ""

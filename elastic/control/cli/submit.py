@@ -14,6 +14,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import TOPOLOGY_CONTEXT
 from elastic.control.cli.base import command
+from elastic.control.cli.connection import NotRunning
 from elastic.control.cli.failures import Outcome
 from elastic.control.cli.loading import Loaded, load
 from elastic.control.cli.narration import Waiting, leaving, note
@@ -190,7 +191,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
     """Follow a topology's events until it has ended; warnings and errors are told on standard error.
 
     Raises:
-        Unavailable, DeadlineExceeded: No Nimbus could be reached, or answered, for a minute.
+        Unavailable, DeadlineExceeded: No Nimbus could be reached, or answered, for a minute; or the cluster has ended.
     """
     since = 0
     lost = 0.0
@@ -215,6 +216,11 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                         if event.kind in ENDS:
                             seconds = event.time - summary.submitted
                             return End(ENDS[event.kind], seconds, event.message, since, summary.submitted)
+            except NotRunning as error:  # nobody will answer any more
+                raise Unavailable(
+                    f"{settings.target} has ended, and {name} with it",
+                    remedy=f"A new one: {settings.command('up')}",
+                ) from error
             except (
                 Unavailable,
                 DeadlineExceeded,
