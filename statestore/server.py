@@ -126,6 +126,7 @@ def _store(options: argparse.Namespace, on_end: Callable[[int], None]) -> BackEn
             backups=options.backups,
             foreign=options.foreign,
             limit=options.limit or GRID_LIMIT,
+            heap=options.heap or 0,
             incarnation=options.incarnation,
             directory=options.directory,
         ),
@@ -151,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster", default="statestore", help="hazelcast: name of the cluster")
     parser.add_argument(
         "--backups", type=int, default=1, help="hazelcast: synchronous backups of the members"
+    )
+    parser.add_argument(
+        "--heap",
+        type=size,
+        metavar="BYTES",
+        help="hazelcast: of each member; what it may hold follows from it",
     )
     parser.add_argument(
         "--foreign",

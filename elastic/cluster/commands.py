@@ -109,7 +109,6 @@ def node(
             "--store": options.store,
             "--store-memory": options.store_memory,
             "--store-backups": options.store_backups,
-            "--store-nodes": max(1, options.nodes),
             "--session-timeout": options.session_timeout,
             "--log-level": options.log_level,
         },

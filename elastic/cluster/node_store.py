@@ -82,7 +82,6 @@ def _hazelcast(place: Place) -> Service:
         )
     name = cluster_name(options.zookeeper)
     heap = options.store_memory or HEAP
-    limit = heap * max(1, options.store_nodes) // (4 * (1 + options.store_backups))
     store = StoreService([], log=place.directory / LOG, host=place.host, unix=place.unix, group=name)
     member = HazelcastMember(
         MemberOptions(
@@ -98,7 +97,7 @@ def _hazelcast(place: Place) -> Service:
     )
     return GridService(
         store,
-        [*arguments, "--limit", str(limit)],
+        [*arguments, "--heap", str(heap)],
         name,
         place.directory,
         member=member,

@@ -204,7 +204,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store-memory", type=int, default=0, metavar="BYTES", help="see `elastic up`")
     parser.add_argument("--store-backups", type=int, default=1, help="of what is in Hazelcast")
-    parser.add_argument("--store-nodes", type=int, default=2, help="how many nodes share that, at least")
     parser.add_argument("--session-timeout", type=float, default=6.0, metavar="SECONDS")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return parser

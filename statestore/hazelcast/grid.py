@@ -305,6 +305,10 @@ class Grid:
         owned = owned or list(range(total))
         return tuple(self.salt(owned[(seed + i) % len(owned)]) for i in range(min(count, len(owned))))
 
+    def members(self) -> int:
+        """How many there are, as far as this client knows."""
+        return len(self._client.cluster_service.get_members())
+
     def local_share(self, salts: Iterable[str]) -> float:
         """Which share of these salts leads to the local member now."""
         service = self._client.partition_service

@@ -7,6 +7,8 @@ from pathlib import Path
 
 LIMIT = 128 << 20
 """Bytes that all stores together may hold, when nothing else is said: for two members with 512 MB and a backup."""
+PART = 4
+"""What is stored, with its backups, is one of so many parts of a heap at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class HazelcastOptions:
             `backups` is what they must be set to at least.
         limit: Bytes that all stores together may hold in the cluster. Hazelcast itself dies of too much: stay below half of
             all members' heaps, divided by one more than the backups.
+        heap: Bytes of each member's heap: then `limit` follows from that and from how many members there are; 0: it is as it is said.
         incarnation: What the cluster is called when it has no name yet, and must be called; "" to make one up.
         directory: Where the store remembers which cluster it saw; None to remember nothing.
     """
@@ -32,5 +35,13 @@ class HazelcastOptions:
     backups: int = 1
     foreign: bool = False
     limit: int = LIMIT
+    heap: int = 0
     incarnation: str = ""
     directory: Path | None = None
+
+    def limit_of(self, members: int) -> int:
+        """Bytes for all stores together, with so many members: no more backups are kept than there are other members."""
+        if not self.heap:
+            return self.limit
+        members = max(1, members)
+        return self.heap * members // (PART * min(1 + self.backups, members))

@@ -37,7 +37,7 @@ class Room:
 
     Args:
         grid: The cluster.
-        limit: Bytes for all stores together.
+        limit: Bytes for all stores together, given how many members there are.
         name: Of this store, among those of the cluster.
         open_size: Bytes that are put and not committed through this store.
         later: Has something done that nobody waits for.
@@ -46,7 +46,7 @@ class Room:
     def __init__(
         self,
         grid: Grid,
-        limit: int,
+        limit: Callable[[int], int],
         name: str,
         open_size: Callable[[], int],
         later: Callable[[Callable[[], None]], None],
@@ -55,7 +55,8 @@ class Room:
         self._name = name
         self._open_size = open_size
         self._later = later
-        self._budget = Budget(limit, f"the Hazelcast cluster {grid.name}")
+        self._limit = limit
+        self._budget = Budget(limit(grid.members()), f"the Hazelcast cluster {grid.name}")
         self._lock = threading.Lock()
         self._epochs: set[int] = set()
         self._settled = 0  # how many writes have ended
@@ -90,7 +91,8 @@ class Room:
             self._later(self._tell)
 
     def refresh(self) -> None:
-        """Count what is committed, and what others have reserved."""
+        """Count what is committed, and what others have reserved; and the members, which may have become more."""
+        self._budget.limit = self._limit(self._grid.members())
         mine = f"{self._name}|"
         for _ in range(_LOOKS):
             with self._lock:

@@ -121,7 +121,7 @@ class HazelcastStore(OneByOne):
                 _note(known, self._grid.incarnation)
             self._room = Room(
                 self._grid,
-                options.limit,
+                options.limit_of,
                 options.local or secrets.token_hex(4),
                 self._writes.size,
                 self._cleaner.later,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from statestore.errors import Full, Unavailable
+from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
 
 LIMIT = 1 << 20
@@ -20,6 +21,7 @@ class Grid:
 
     def __init__(self) -> None:
         self.entry: bytes | None = None
+        self.there = 1
         self.before: Callable[[], None] = lambda: None
 
     def read(self, key: str, *, anew: bool = False) -> bytes | None:
@@ -33,6 +35,9 @@ class Grid:
         self.entry = new
         return True
 
+    def members(self) -> int:
+        return self.there
+
     def entries(self) -> Iterator[tuple[str, bytes]]:
         return iter(())
 
@@ -43,7 +48,7 @@ class Store:
     def __init__(self, grid: Grid, name: str) -> None:
         self.jobs: list[Callable[[], None]] = []
         made: Any = grid
-        self.room = Room(made, LIMIT, name, lambda: 0, self.jobs.append)
+        self.room = Room(made, lambda members: LIMIT * members, name, lambda: 0, self.jobs.append)
 
     def later(self) -> None:
         while self.jobs:
@@ -60,6 +65,28 @@ def reserved(grid: Grid) -> int:
     room = Store(grid, "c").room
     room.refresh()
     return room.capacity().reserved
+
+
+def test_members_that_come_later_count(grid: Grid) -> None:
+    room = Store(grid, "a").room
+    with pytest.raises(Full):
+        room.take("k", 1, LIMIT + 1)
+    grid.there = 2
+    room.take("k", 1, LIMIT + 1)
+    assert room.capacity().limit == 2 * LIMIT
+    grid.there = 1
+    with pytest.raises(Full):
+        room.reserve(2, {"k": LIMIT + 1}, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("backups", "limits"), [(0, [128, 256, 384]), (1, [128, 128, 192, 256]), (2, [128, 128, 128, 170])]
+)
+def test_a_quarter_of_all_heaps_is_used_backups_included(backups: int, limits: list[int]) -> None:
+    options = HazelcastOptions(("x:1",), backups=backups, heap=512 << 20, limit=1)
+    assert [options.limit_of(n) >> 20 for n in range(1, len(limits) + 1)] == limits
+    assert options.limit_of(0) == options.limit_of(1), "they are not known yet"
+    assert HazelcastOptions(("x:1",), limit=7).limit_of(3) == 7
 
 
 def test_the_cluster_is_told_of_what_has_ended(grid: Grid) -> None:
