@@ -13,13 +13,14 @@ clock that was set back."""
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:
-    """One task's counters since its incarnation began; they only grow, except `queued`.
+    """One task's counters since its incarnation began; they only grow, except `queued` and `held`.
 
     Attributes:
         executed: Tuples applied.
         emitted: Tuples emitted, all streams.
         failed: Tuples whose `execute` raised.
         queued: Tuples in its queue now.
+        held: Tuples that it has emitted to tasks that stand still, and that wait here until these go on.
         finished: Whether it has worked off all it will ever get.
         state: Bytes of state that it owns, about (see `elastic.worker.moving.state_sizes`); 0 when it has none, or when it is behind a
             `get_state` and the task has never moved.
@@ -37,6 +38,7 @@ class TaskLoad:
     finished: bool = False
     custom: Mapping[str, float] = field(default_factory=dict)
     state: int = 0
+    held: int = 0
 
 
 class PairLoad(NamedTuple):

@@ -52,6 +52,7 @@ class ComponentView:
         kind: "spout" or "bolt".
         executed, emitted, failed: Tuples since its workers' present lives began.
         queued: Tuples in its tasks' queues.
+        held: Tuples that its tasks hold for others that stand still.
         executed_rate, emitted_rate, failed_rate: Tuples per second.
         busy, blocked: Mean share of its executors' wall time, 0 to 1.
         finished: How many of its tasks have finished.
@@ -76,6 +77,7 @@ class ComponentView:
     finished: int = 0
     custom: Mapping[str, float] = field(default_factory=dict)
     state: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class ExecutorView:
         busy, blocked, idle: Shares of wall time, 0 to 1.
         cpu: Thread CPU seconds per second.
         queued: Tuples in its tasks' queues.
+        held: Tuples that its tasks hold for others that stand still.
         executed_rate, emitted_rate: Tuples per second.
         state: Bytes of state that its tasks own, about.
     """
@@ -106,6 +109,7 @@ class ExecutorView:
     executed_rate: float = 0.0
     emitted_rate: float = 0.0
     state: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Measurer:
         tasks, pairs = [], []
         held = sorted(worker.tasks.copy().items())
         sizes = worker.sizes.of([task for _, task in held])
+        holding = worker.moves.held()
         for number, task in held:
             owner = task.executor
             tasks.append(
@@ -70,6 +71,7 @@ class Measurer:
                     task.marks.finished,
                     self._custom(task),
                     sizes.get(number, 0),
+                    holding.get(number, 0),
                 )
             )
             pairs += [

@@ -273,7 +273,7 @@ def test_reports_become_rates_and_events_become_errors(cluster: Cluster) -> None
     ) -> WorkerReport:
         return WorkerReport(
             topology, worker_id, worker.incarnation, time, 1, rss=1000,
-            tasks=(TaskLoad(2, "split", "split[2-3]", executed=executed, emitted=2 * executed, queued=7),),
+            tasks=(TaskLoad(2, "split", "split[2-3]", executed=executed, emitted=2 * executed, queued=7, held=3),),
             executors=(ExecutorLoad("split[2-3]", busy=0.5),),
         )  # fmt: skip
 
@@ -285,6 +285,7 @@ def test_reports_become_rates_and_events_become_errors(cluster: Cluster) -> None
     detail = nimbus.describe("wc")
     split = detail.components[1]
     assert (split.executed, split.executed_rate, split.emitted_rate, split.queued) == (500, 200.0, 400.0, 7)
+    assert split.held == 3 == detail.executors[1].held
     assert split.busy == 0.5 and detail.executors[1].executed_rate == 200.0
     assert detail.workers[0].rss == 1000 and detail.errors == (failure,)
     assert nimbus.events.since(0, "wc")[-1][1] == failure

@@ -104,6 +104,7 @@ def detail(**changes: Any) -> TopologyDetail:
                 executed=4990,
                 executed_rate=1230.0,
                 queued=10,
+                held=77,
                 busy=0.95,
             ),
         ),

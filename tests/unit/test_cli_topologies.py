@@ -53,6 +53,8 @@ def test_describe_shows_everything() -> None:
     text = invoke(FakeClient(), "describe", "word-count").stdout
     for part in (
         "lines fields(word)",
+        "HELD",
+        "77",
         "count[4-5]",
         "95%",
         "has not registered yet",

@@ -361,6 +361,7 @@ class ComponentView(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     CUSTOM_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     kind: _builtins.str
     stateful: _builtins.bool
@@ -378,6 +379,8 @@ class ComponentView(_message.Message):
     finished: _builtins.int
     state: _builtins.int
     """Bytes of state that its tasks own, about."""
+    held: _builtins.int
+    """Tuples that its tasks hold for others that stand still."""
     @_builtins.property
     def custom(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -400,10 +403,11 @@ class ComponentView(_message.Message):
         finished: _builtins.int = ...,
         custom: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         state: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "custom", b"custom", "emitted", b"emitted", "emitted_rate", b"emitted_rate", "executed", b"executed", "executed_rate", b"executed_rate", "executors", b"executors", "failed", b"failed", "failed_rate", b"failed_rate", "finished", b"finished", "id", b"id", "kind", b"kind", "queued", b"queued", "state", b"state", "stateful", b"stateful", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "custom", b"custom", "emitted", b"emitted", "emitted_rate", b"emitted_rate", "executed", b"executed", "executed_rate", b"executed_rate", "executors", b"executors", "failed", b"failed", "failed_rate", b"failed_rate", "finished", b"finished", "held", b"held", "id", b"id", "kind", b"kind", "queued", b"queued", "state", b"state", "stateful", b"stateful", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,6 +431,7 @@ class ExecutorView(_message.Message):
     EXECUTED_RATE_FIELD_NUMBER: _builtins.int
     EMITTED_RATE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     component: _builtins.str
     first: _builtins.int
@@ -443,6 +448,8 @@ class ExecutorView(_message.Message):
     emitted_rate: _builtins.float
     state: _builtins.int
     """Bytes of state that its tasks own, about."""
+    held: _builtins.int
+    """Tuples that its tasks hold for others that stand still."""
     def __init__(
         self,
         *,
@@ -460,10 +467,11 @@ class ExecutorView(_message.Message):
         executed_rate: _builtins.float = ...,
         emitted_rate: _builtins.float = ...,
         state: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "component", b"component", "cpu", b"cpu", "emitted_rate", b"emitted_rate", "executed_rate", b"executed_rate", "first", b"first", "id", b"id", "idle", b"idle", "last", b"last", "node", b"node", "queued", b"queued", "state", b"state", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "component", b"component", "cpu", b"cpu", "emitted_rate", b"emitted_rate", "executed_rate", b"executed_rate", "first", b"first", "held", b"held", "id", b"id", "idle", b"idle", "last", b"last", "node", b"node", "queued", b"queued", "state", b"state", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -135,6 +135,7 @@ def _components(t: TopologyFacts, executors: Sequence[ExecutorId], load: _Load) 
                 finished=sum(1 for n in tasks if n in t.finished),
                 custom=dict(sorted(custom.items())),
                 state=sum(x.state for x in loads),
+                held=sum(x.held for x in loads) if t.running else 0,
             )
         )
     return tuple(result)
@@ -158,6 +159,7 @@ def _executor(e: ExecutorId, worker: str, assignment: Assignment, load: _Load) -
         executed_rate=executed,
         emitted_rate=emitted,
         state=sum(x.state for x in load.of(e.tasks())),
+        held=sum(x.held for x in load.of(e.tasks())),
     )
 
 

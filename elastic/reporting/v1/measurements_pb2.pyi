@@ -149,6 +149,7 @@ class TaskLoad(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     CUSTOM_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     task: _builtins.int
     component: _builtins.str
     executor: _builtins.str
@@ -159,6 +160,8 @@ class TaskLoad(_message.Message):
     finished: _builtins.bool
     state: _builtins.int
     """Bytes of state that it owns, about."""
+    held: _builtins.int
+    """Tuples that it has emitted to tasks that stand still."""
     @_builtins.property
     def custom(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The component's own metrics."""
@@ -176,10 +179,11 @@ class TaskLoad(_message.Message):
         finished: _builtins.bool = ...,
         custom: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         state: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "custom", b"custom", "emitted", b"emitted", "executed", b"executed", "executor", b"executor", "failed", b"failed", "finished", b"finished", "queued", b"queued", "state", b"state", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "custom", b"custom", "emitted", b"emitted", "executed", b"executed", "executor", b"executor", "failed", b"failed", "finished", b"finished", "held", b"held", "queued", b"queued", "state", b"state", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,10 @@ class Held:
     def __contains__(self, target: int) -> bool:
         return target in self._since
 
+    def targets(self) -> tuple[int, ...]:
+        """For whom something is held, or would be. Without the lock, too."""
+        return tuple(self._since)
+
     def begin(self, target: int, epoch: int) -> None:
         """What is for a task is held from now on, if it is not already."""
         self._since.setdefault(target, (epoch, self._clock()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -431,6 +431,16 @@ class Moves:
                 self._consumed(event.item, task)
 
     # ------------------------------------------------------------------ for people
+
+    def held(self) -> dict[int, int]:
+        """How many tuples tasks of this worker hold for tasks that stand still; without those that hold none. On any thread."""
+        result: Counter[int] = Counter()
+        for target in self._held.targets():
+            for source in self.participant.wiring.emitters_of(target):
+                link = self.participant.emitters.get((source, target))
+                if link is not None and link.rows:
+                    result[source] += link.rows
+        return result
 
     @property
     def waited_for(self) -> bool:

@@ -22,6 +22,7 @@ from elastic.worker.executing.task import Task
 from elastic.worker.moving.moves import PASSED
 from elastic.worker.moving.moving import MovingTasks
 from elastic.worker.moving.words import Words
+from elastic.worker.report import Measurer
 from elastic.worker.tuples.batch import Batch
 from elastic.worker.tuples.wire import Frame
 from tests.unit.worker.harness import Check, expected, records
@@ -117,6 +118,31 @@ def test_a_stateful_task_moves_while_the_stream_runs() -> None:
         e.details.get("gap_ms", math.inf) for e in moved if e.details["step"] in ("received", "unheard")
     ]
     assert float(gap) > 0
+
+
+def test_what_is_held_for_a_task_that_stands_still_is_reported_by_who_has_emitted_it() -> None:
+    topology, name = chain(4000, rate=8000.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        measurer = Measurer(cluster.processes[0].worker)
+        found: dict[str, int] = {}
+
+        def holds() -> bool:
+            found.update({t.component: t.held for t in measurer.report().tasks if t.held})
+            return bool(found)
+
+        def saves(states: Any, nodes: Any) -> Any:
+            cluster.wait(holds)
+            return save_many(states, nodes)
+
+        save_many, cluster.stores.save_many = cluster.stores.save_many, saves  # type: ignore[method-assign]
+        task = tasks_of(topology, "count")[0]
+        cluster.wait(lambda: cluster.task(task).executed > 100)
+        assert not holds(), "nothing stands still"
+        cluster.move({task: 1})
+        assert found.keys() == {"numbers"}
+        cluster.wait_finished()
+        assert not any(t.held for t in measurer.report().tasks)
+    check(topology, name, 4000)
 
 
 @pytest.mark.parametrize("seed", range(4))
