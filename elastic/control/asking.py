@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from elastic.control.connection import Connection, Link
-from elastic.errors import Begun, ConfigError, DeadlineExceeded, ElasticError, Unavailable
+from elastic.errors import Begun, ConfigError, ElasticError, Unavailable
 from elastic.rpc.errors import NotLeading, Unanswered, Unreachable, from_call
 
 R = TypeVar("R")
@@ -71,8 +71,8 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if isinstance(error, Unavailable | DeadlineExceeded) and (said := self._explain()):
-            error.add_note(said)
+        if isinstance(error, ElasticError):
+            self._explained(error)
         self.close()
 
     def on_lost(self, told: Callable[[str], None]) -> None:
@@ -94,7 +94,18 @@ class Asking:
             once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done; and when the leader
                 has begun and stopped leading, the next one goes on with it.
         """
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        try:
+            return self._asked(doing, ask, self._timeout if timeout is None else timeout, once)
+        except ElasticError as error:
+            self._explained(error)  # at once: it may be told later, when this client is closed
+            raise
+
+    def _explained(self, error: ElasticError) -> None:
+        if not getattr(error, "__notes__", ()) and (said := self._explain()):
+            error.add_note(said)
+
+    def _asked(self, doing: str, ask: Ask[R], timeout: float, once: bool) -> R:
+        deadline = time.monotonic() + timeout
         for pause in _pauses():
             link = self._connection.leader(deadline, sure=once)
             try:

@@ -54,7 +54,7 @@ class Client(Asking):
         addresses: `host:port` of one Nimbus, or of several.
         timeout: Seconds.
         patience: Seconds to go on when none of the addresses answers at first: a Nimbus that has died is started again.
-        explain: Says what else is known when it is not reached any more, or does not answer; "": nothing.
+        explain: Says what has become of the cluster, asked when something goes wrong; "": nothing that would explain it.
     """
 
     def info(self) -> ClusterInfo:

@@ -25,7 +25,8 @@ from elastic.control.cli import submit as submit_module
 from elastic.control.cli import troubles as troubles_module
 from elastic.control.cli.connection import addresses
 from elastic.control.cli.settings import Settings
-from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, Refused, Unavailable
+from elastic.control.client import Client
+from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
 from elastic.model.views import NodeSummary, TopologySummary
@@ -471,13 +472,33 @@ def test_what_a_cluster_on_this_machine_has_come_to_is_said_with_the_error(
         "c", str(tmp_path / "c"), os.getpid(), mine, "zk:1", ("127.0.0.1:1",), UpOptions(), 0.0, True
     )
     write(info)
-    for error in (Unavailable("no Nimbus answers"), DeadlineExceeded("too late"), Refused("no")):
-        with pytest.raises(type(error)) as caught, settings.connect():
+    wanted: list[ElasticError] = [
+        Unavailable("no Nimbus answers"),
+        NotFound("there is no node 'node-1'"),
+        Refused("no"),
+    ]
+    for error in wanted:
+        with pytest.raises(type(error)), settings.connect():
             write(replace(info, ending=fate == "ending", identity="another" if fate == "ended" else mine))
             raise error
-        notes = getattr(caught.value, "__notes__", [])
-        assert notes == ([said] if said and not isinstance(error, Refused) else [])
+        assert getattr(error, "__notes__", []) == ([said] if said else [])
         write(info)
+
+
+def test_what_a_cluster_has_come_to_is_said_with_an_error_that_is_told_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(*_: object) -> NoReturn:
+        raise Refused("no")
+
+    monkeypatch.setattr(Client, "_asked", asked)
+    fates = ["It is being ended.", "It has ended."]
+    with Client("127.0.0.1:1", explain=lambda: fates.pop(0)) as client:
+        try:
+            client.drain_node("node-1")
+        except Refused as error:
+            failed = error
+    assert getattr(failed, "__notes__", []) == ["It is being ended."]
 
 
 def test_submit_of_what_cannot_be_sent_names_the_attribute(
