@@ -130,7 +130,12 @@ class Session:
         )  # PySpark's own asks by group only
         found = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
         stages = [tracker.getStageInfo(stage) for info in found for stage in info.stageIds]
-        return bool(stages) and all(s is not None and s.numActiveTasks == 0 for s in stages)
+        if not stages or any(s is None or s.numActiveTasks for s in stages):
+            return False
+        # Spark shows a task that begins soon after its stage some time later, but not that its executor has one more: then nobody can say.
+        shown = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        running = sum(executor.numRunningTasks for executor in tracker.getExecutorInfos())
+        return bool(running <= sum(s.numActiveTasks for s in shown if s is not None))
 
     def _responds(self) -> bool:
         try:

@@ -325,15 +325,20 @@ def test_a_node_that_waits_for_room_is_not_given_time_to_end(
     host, made, _ = standing
     nodes = two_running(host, made)
     active = {nodes[0].tag: 1, nodes[1].tag: 0}
-    tags = list(active)
+    tags, executors = list(active), [0, 1]
     made.sparkContext.statusTracker = lambda: SimpleNamespace(
         getJobInfo=lambda job: SimpleNamespace(stageIds=[job]),
         getStageInfo=lambda stage: SimpleNamespace(numActiveTasks=active[tags[stage]]),
+        getActiveStageIds=lambda: [0, 1],
+        getExecutorInfos=lambda: [SimpleNamespace(numRunningTasks=n) for n in executors],
     )
     jvm = SimpleNamespace(getJobIdsForTag=lambda tag: [tags.index(tag)] if tag in tags else [])
     made.sparkContext._jsc.sc = lambda: SimpleNamespace(statusTracker=lambda: jvm)
     assert host._session is not None
     assert [host._session.waits(tag) for tag in (*tags, "another")] == [False, True, False]
+    executors[0] = 1
+    assert not host._session.waits(nodes[1].tag), "it has begun, and its stage does not show it yet"
+    executors[0] = 0
     nodes[1].stop(threading.TIMEOUT_MAX)
     assert nodes[0].alive() and not nodes[1].alive()
 
