@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped, ConnectionLoss
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss, NoWatcherError
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Auth
+from kazoo.protocol.paths import _prefix_root
+from kazoo.protocol.serialization import Auth, int_struct, write_string
 from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -79,15 +80,18 @@ class _Waker:
 
     def send(self, _byte: bytes) -> int:
         """A request more waits; or one is on its way, and as many wait as before."""
-        if self._sends():
-            return 1
+        if not self._sends():
+            self.leave()
+        return 1
+
+    def leave(self) -> None:
+        """A request more waits, for the connection's thread."""
         with self._lock:
             if self._closed:
                 raise OSError(errno.EBADF, "closed")
             self.count += 1
             if self.count == 1:
                 self._theirs.send(b"\0")
-        return 1
 
     def recv(self, _size: int) -> bytes:
         """One request less; never waits."""
@@ -107,6 +111,21 @@ class _Waker:
             self._closed = True
             self._ours.close()
             self._theirs.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoveWatches:
+    """The request that kazoo lacks: this session wants to hear of a node no more, neither of its value nor of its children."""
+
+    path: str
+    type: ClassVar[int] = 18
+    _any: ClassVar[int] = 3
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path)) + bytes(int_struct.pack(self._any))
+
+    def deserialize(self, _data: bytes, _offset: int) -> bool:
+        return True
 
 
 class Answer(AsyncResult):  # type: ignore[misc]
@@ -403,6 +422,30 @@ def make_client(hosts: str, lease: Lease, refused: Callable[[str, float], None])
         host.encode("idna")  # kazoo's thread does so, and ends if that cannot be
     client._connection = _Connection(client, client._conn_retry.copy(), lease)
     return client
+
+
+def end_watches(client: KazooClient, path: str, *, begun: bool) -> None:
+    """Have the server, and kazoo, forget the watches on a node: they go by themselves only when it changes, or with the connection.
+
+    Never waits, and never sends: who sends may have to tell others that the connection is broken.
+
+    Args:
+        begun: Whether a request that leaves one may be under way.
+    """
+    path = _prefix_root(client.chroot, path)
+    if not begun and path not in client._data_watchers and path not in client._child_watchers:
+        return
+    answer = client.handler.async_result()
+
+    def forget() -> None:
+        if answer.exception is None or isinstance(answer.exception, NoWatcherError):
+            client._data_watchers.pop(path, None)
+            client._child_watchers.pop(path, None)
+
+    answer.tell(forget)
+    client._queue.append((_RemoveWatches(path), answer))
+    with contextlib.suppress(OSError):  # it is being closed
+        client._connection._write_sock.leave()
 
 
 def is_own(address: str) -> bool:

@@ -42,6 +42,9 @@ what was begun for it, or None; the fourth says whether there may be another nod
 `GONE`, without a watch."""
 Begin = Callable[[Kind, str, bool], Any]
 """Begins to read a node and to leave a watch on it; never blocks. None: it cannot now. The third argument says whether it was removed."""
+End = Callable[[str, bool], None]
+"""Takes back the watches on a node, of which nobody wants to hear any more; never blocks, and calls nobody. The second argument says
+whether one may be on its way."""
 
 
 class Subscription:
@@ -87,6 +90,8 @@ class Watches:
         expire: Called on this thread when it is past `deadline`; it sets the state to LOST.
         deadline: Says when that is, on the monotonic clock. It may be put off at any time, and is never put forward.
         begin: Called as soon as a node may have changed: its answer is on the way while the thread is still being woken.
+        end: Called when the last subscription to a node is gone: of one that never changes the watch would stay for as long as the
+            connection.
     """
 
     def __init__(
@@ -96,9 +101,11 @@ class Watches:
         expire: Callable[[], None] = lambda: None,
         deadline: Callable[[], float] = lambda: math.inf,
         begin: Begin = lambda kind, path, gone: None,
+        end: End = lambda path, begun: None,
     ) -> None:
         self._read = read
         self._begin = begin
+        self._end = end
         self._expire = expire
         self._deadline = deadline
         self._wake = threading.Condition()
@@ -159,6 +166,8 @@ class Watches:
             # What a change has begun meanwhile is newer, and the thread may be reading it already.
             if begun is not None and self._connections == before and self._dirty.get(key, begun) is None:
                 self._dirty[key] = begun
+            elif begun is not None:
+                self._unwatch(key, begun)
             self._wake.notify()
         return subscription
 
@@ -257,13 +266,25 @@ class Watches:
             self._subscriptions[key] = living
         else:
             self._subscriptions.pop(key, None)
-            self._dirty.pop(key, None)
+            self._unwatch(key, self._dirty.pop(key, None))
         return living
+
+    def _unwatch(self, key: Key, begun: Any) -> None:
+        """With the lock: what whoever subscribes next asks for comes after this.
+
+        Args:
+            begun: What was begun to read it, and is not read.
+        """
+        path = key[1]  # without a connection there are no watches
+        if self._state is SessionState.CONNECTED and not any((k, path) in self._subscriptions for k in Kind):
+            self._end(path, begun not in (None, GONE))
 
     def _mark(self, key: Key, begun: Any = None) -> None:
         if key in self._subscriptions:
             self._dirty[key] = begun
             self._wake.notify()
+        else:
+            self._unwatch(key, begun)
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -336,8 +357,8 @@ class Watches:
         if seen is GONE:
             for subscription in living:
                 subscription.cancel()
-            with self._wake:
-                self._living(key)
+        with self._wake:
+            self._living(key)  # what was read has left a watch, and who wanted it may have gone meanwhile
 
     def _tell(self, subscriptions: list[Subscription], state: SessionState) -> None:
         for subscription in subscriptions:

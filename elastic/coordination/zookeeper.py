@@ -41,7 +41,7 @@ from kazoo.protocol.states import KazooState
 
 from elastic.coordination import _checks
 from elastic.coordination._checks import check, parent
-from elastic.coordination._client import Note, is_own, make_client, why_not
+from elastic.coordination._client import Note, end_watches, is_own, make_client, why_not
 from elastic.coordination._lease import Lease
 from elastic.coordination._requests import All, Lost, Requests, add, failures, said, unknown
 from elastic.coordination._watches import GONE, Kind, Subscription, Watches
@@ -119,6 +119,7 @@ class ZooKeeperCoordination:
             self._give_up,
             lambda: self._lease.deadline,
             self._begin_watched,
+            lambda path, begun: end_watches(self._client, path, begun=begun),
         )
         self._requests = Requests(address, self._watches, self._lease, self._give_up)
         self._ask = self._requests.ask

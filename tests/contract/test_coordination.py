@@ -354,6 +354,51 @@ def test_of_a_watch_that_was_cancelled_nothing_is_left_when_its_node_has_changed
     assert kept(session) <= before + 2
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["when it was told", "at once"])
+def test_of_a_watch_that_was_cancelled_nothing_is_left_although_its_node_never_changes(
+    service: Service, session: Coordination, waits: bool
+) -> None:
+    """Nodes of topologies that are gone, and marks of moves in which a worker takes no part."""
+    other, before = service.connect(), kept(session)
+    other.create("/there", b"1")
+    for n in range(5):
+        for path in (f"/never/{n}", "/there"):
+            value, names = Seen[Any](), Seen[Any]()
+            watches = session.watch_value(path, value), session.watch_children(path, names)
+            if waits:
+                value.wait(bool)
+                names.wait(bool)
+            for watch in watches:
+                watch.cancel()
+    for path in (
+        "/last",
+        "/one more",
+    ):  # what a session subscribes to, and hears of, comes after all that is before it
+        last = Seen[Any]()
+        session.watch_value(path, last)
+        last.until_last(None)
+        session.caught_up()
+    assert kept(session) <= before + 4, "but for the last ones, and the watches on them"
+
+
+def test_who_follows_a_node_again_at_once_misses_nothing(service: Service, session: Coordination) -> None:
+    """That the first watch is over, and is taken back, must not cost the second one its word."""
+    other = service.connect()
+    for n in range(20):
+        path, first, second = f"/again/{n}", Seen[Any](), Seen[Any]()
+        watch = session.watch_value(path, first)
+        if n % 2:
+            first.until_last(None)
+        watch.cancel()
+        children = session.watch_children(path, lambda _: None) if n % 3 else None
+        session.watch_value(path, second)
+        if children is not None:
+            children.cancel()
+        second.until_last(None)
+        other.create(path, b"1")
+        second.until_last(Versioned(b"1", 0))
+
+
 def test_a_watch_may_be_cancelled_from_within(session: Coordination) -> None:
     calls: list[Versioned | None] = []
     ready = threading.Event()

@@ -78,6 +78,33 @@ def test_of_a_node_that_is_removed_nobody_asks_for_the_value(
     seen.until_last(Versioned(b"2", 0))
 
 
+def test_the_server_forgets_what_nobody_watches_any_more(
+    real: Real, session: ZooKeeperCoordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, seen, last, heard = (
+        real.connect(),
+        Seen[Versioned | None](),
+        Seen[Versioned | None](),
+        list[str](),
+    )
+    changed = session._watches.changed
+    monkeypatch.setattr(
+        session._watches,
+        "changed",
+        lambda kind, path, **gone: heard.append(path) or changed(kind, path, **gone),
+    )
+    watch = session.watch_value("/a", seen)
+    seen.until_last(None)
+    watch.cancel()
+    session.watch_value("/b", last)
+    last.until_last(None)
+    session.caught_up()
+    writer.create("/a", b"1")
+    writer.create("/b", b"1")
+    last.until_last(Versioned(b"1", 0))
+    assert heard == ["/b"]
+
+
 def test_an_ephemeral_node_does_not_conflict_with_itself(
     session: ZooKeeperCoordination, losing: Callable[[], Proxy]
 ) -> None:
