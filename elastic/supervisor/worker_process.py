@@ -27,6 +27,7 @@ from elastic.supervisor import logs
 from elastic.supervisor.groups import Groups
 from elastic.supervisor.messages import Malformed, Messages, Stacks
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
+from elastic.transport.addresses import unix_path
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,7 @@ class ProcessLauncher:
             raise EnvironmentProblem(
                 "this system has no process handles (pidfd)", remedy="run nodes on Linux 5.3 or later"
             )
+        self._run_dir = run_dir
         self._common = ["--store", str(store), "--zookeeper", zookeeper, "--run-dir", str(run_dir)]
         self._common += ["--log-level", log_level]
         self._common += ["--cycle", f"{cycle:g}"] if cycle else []
@@ -208,7 +210,10 @@ class ProcessLauncher:
         return worker
 
     def end_stray(self, pid: int, incarnation: Incarnation, timeout: float) -> bool:
-        return procs.end_stray(pid, incarnation, timeout)
+        ended = procs.end_stray(pid, incarnation, timeout)
+        if ended:
+            self._remove_socket(incarnation)
+        return ended
 
     def close(self) -> None:
         with self._lock:
@@ -312,11 +317,20 @@ class ProcessLauncher:
         with contextlib.suppress(KeyError):
             self._selector.unregister(worker.report)
         try:
-            worker.listener.on_exit(worker.launch.incarnation, worker.reap())
+            exit = worker.reap()
+            self._remove_socket(worker.launch.incarnation)
+            worker.listener.on_exit(worker.launch.incarnation, exit)
         except Exception:  # as above
             log.exception("the end of %s could not be handed on", worker.launch.incarnation)
         with self._lock:
             self._running.discard(worker)
+
+    def _remove_socket(self, incarnation: Incarnation) -> None:
+        """One that was killed could not; the next life has another."""
+        path = unix_path(self._run_dir, incarnation)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _python_path(inherited: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 
@@ -54,3 +55,29 @@ def test_one_that_cannot_be_passed_on_does_not_cost_its_neighbours(tmp_path: Pat
     launcher.close()
     assert listener.events == ["first", "executor-failed"], log.read_text()
     assert [what.startswith("it cannot be passed on: ") for what in listener.malformed] == [True]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from elastic.transport.addresses import listen_unix, unix_path
+path = unix_path(Path(sys.argv[sys.argv.index("--run-dir") + 1]), sys.argv[sys.argv.index("--incarnation") + 1])
+listener = listen_unix(path)
+print(path.name, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_of_a_worker_that_was_killed_no_socket_is_left(tmp_path: Path) -> None:
+    """Each life has another: a cluster whose workers crash for weeks would fill its directory."""
+    run = Path(tempfile.mkdtemp())  # short
+    (tmp_path / "program.py").write_text(KILLED)
+    launcher = ProcessLauncher(
+        zookeeper="none", store=tmp_path, run_dir=run, program=(str(tmp_path / "program.py"),)
+    )
+    listener, log = Listener(), tmp_path / "worker.log"
+    launcher.start(WorkerLaunch(TopologyName("t"), W, Incarnation(f"{W}#1"), tmp_path, log), listener)
+    assert listener.ended.wait(30)
+    launcher.close()
+    assert ".sock" in log.read_text()
+    run.rmdir()
