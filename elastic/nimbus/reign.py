@@ -284,9 +284,12 @@ class Reign:
                 self._woken = self.moves.written
                 self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):
+                complete = self.mirror.complete  # first: the facts have every topology then
                 facts = self._watch_nodes(self.facts())
                 if self._decided.covers(facts, self.scheduler):
                     return settled
+                if complete:
+                    self.reports.retain(facts.topologies)
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
                 if not self._decide(facts):

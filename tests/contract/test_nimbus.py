@@ -19,6 +19,7 @@ from elastic.errors import (
     Refused,
     Unavailable,
 )
+from elastic.model.events import Event
 from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
 from elastic.nimbus.ports import MemoryNodeGateway
@@ -130,6 +131,19 @@ def test_the_retention_ends_by_time(cluster: Cluster) -> None:
     node.finish("wc")
     cluster.gone(paths.topology(WC))
     cluster.event(nimbus, "topology-removed")
+
+
+def test_what_is_told_of_a_topology_after_its_end_is_not_kept_for_ever(cluster: Cluster) -> None:
+    """That its last worker has died comes after its record has gone; each may have another name."""
+    nimbus = cluster.nimbus()
+    cluster.node("n1")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    reports, gone = nimbus._lead().reports, TopologyName("gone")
+    nimbus.ingest("n1", (), [Event(1.0, "worker-lost", "", topology=gone)])
+    assert reports.errors(gone)
+    cluster.started(nimbus, spec(workers=1))
+    nimbus.deactivate("wc")  # something changes
+    cluster.until(nimbus, lambda: not reports.errors(gone))
 
 
 def test_an_executor_that_gives_up_fails_the_topology(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from elastic.model.events import Event, Severity
@@ -163,6 +163,13 @@ class ReportStore:
     def lives(self, topology: TopologyName) -> dict[WorkerId, Life]:
         with self._lock:
             return dict(self._lives.get(topology, {}))
+
+    def retain(self, topologies: Container[TopologyName]) -> None:
+        """There are no others: what came of one after its record had gone is dropped."""
+        with self._lock:
+            for store in (self._measured, self._errors, self._lives):
+                for name in [n for n in store if n not in topologies]:
+                    store.pop(name, None)
 
     def forget(self, topology: TopologyName) -> None:
         """The topology's record is gone."""
