@@ -373,16 +373,12 @@ def _unwanted(situation: Situation, worker: WorkerId, life: Life | None) -> Iter
     # where to.
     yield from _write(situation, allocation(view, worker))
     if life.dismiss_at is None:
-        delay = max(situation.options.kill_delay, float(setting("kill_delay", view.config)) + _MARGIN)
+        delay = max(situation.options.kill_delay, float(setting("kill_delay", view.config)))
         yield Dismiss(worker, situation.now + delay)
     elif life.dismiss_at <= situation.now:
         yield from _stop(situation, life, "its executors have moved")
     else:
         yield life.dismiss_at
-
-
-_MARGIN = 1.0
-"""A worker that ends by itself after its topology's `kill_delay` is not to be disturbed just then."""
 
 
 def _stop(situation: Situation, life: Life, reason: str) -> Iterator[Action]:

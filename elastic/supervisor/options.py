@@ -16,7 +16,7 @@ class SupervisorOptions:
         0: be
             told.
         worker_cycle: The same for workers and the node's store (T_W); 0: workers are told of new versions.
-        kill_delay: How long a worker that lost all its executors may go on (N-Storm 2019, section IV.A); a longer
+        kill_delay: How long a worker that lost all its executors may go on at least (N-Storm 2019, section IV.A); a longer
             `kill_delay` of its topology wins.
         grace: How long a worker has after SIGTERM at least, beyond its topology's `stop_grace`.
         start_timeout: A worker that has not registered by then is started again.
@@ -32,7 +32,7 @@ class SupervisorOptions:
 
     cycle: float = 0.0
     worker_cycle: float = 0.0
-    kill_delay: float = 2.0
+    kill_delay: float = 0.0
     grace: float = 2.0
     start_timeout: float = 120.0
     healthy_after: float = 60.0

@@ -39,12 +39,13 @@ def view(
     workers: tuple[WorkerInfo, ...] = (),
     epoch: int = 1,
     held: bool = False,
+    **config: object,
 ) -> TopologyView:
     """`held`: both workers are named, whoever has the executors."""
     places = {W: WorkerSlot(NODE, 0), ELSEWHERE: WorkerSlot(NodeId("m"), 0)}
     places = places if held else {worker: places[worker]}
     assignment = Assignment(T, Epoch(epoch), places, ((executor(1, 2), worker),))
-    return TopologyView(T, TopologyState(status, id, f"bundle-{id}", 0.0), assignment, workers)
+    return TopologyView(T, TopologyState(status, id, f"bundle-{id}", 0.0), assignment, workers, config=config)
 
 
 def info(incarnation: str, worker: WorkerId = W) -> WorkerInfo:
@@ -236,6 +237,13 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
 def test_one_situation(name: str) -> None:
     given_, actions, wake_at = TABLE[name]
     assert decide(given_) == d.Decision(actions, wake_at)
+
+
+@pytest.mark.parametrize("delay", [0, 0.5, 2.0, 9])
+def test_a_worker_without_tasks_goes_on_for_as_long_as_its_topology_says(delay: float) -> None:
+    now = situation(view(ELSEWHERE, kill_delay=delay), life())
+    decided = decide(dataclasses.replace(now, options=SupervisorOptions()))
+    assert decided.actions == (d.Dismiss(W, NOW + delay),)
 
 
 def test_a_topology_that_is_submitted_again_gets_a_fresh_start() -> None:
