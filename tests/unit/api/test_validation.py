@@ -303,6 +303,34 @@ def test_numbers_are_such_as_can_be_computed_with(name: str) -> None:
             b.build()
 
 
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if str not in s.kinds])
+def test_settings_have_bounds(name: str) -> None:
+    known = SETTINGS[name]
+    assert known.minimum is not None
+    check_settings({name: known.minimum}, where="topology 't'")
+    with pytest.raises(
+        ConfigError, match=f"{name!r} of topology 't' must be at least {known.minimum:g}, not"
+    ):
+        check_settings({name: known.minimum - (1 if known.kinds == (int,) else 1e-6)}, where="topology 't'")
+    if known.maximum is not None:
+        check_settings({name: known.maximum}, where="topology 't'")
+        with pytest.raises(
+            ConfigError, match=f"{name!r} of topology 't' must be at most {known.maximum:g}, not"
+        ):
+            check_settings({name: known.maximum + 1}, where="topology 't'")
+    for value in (True, "1", *([1.5] if float not in known.kinds else [])):
+        with pytest.raises(ConfigError, match=f"{name!r} of topology 't' must be {known.kinds[0].__name__}"):
+            check_settings({name: value}, where="topology 't'")
+
+
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if s.whole])
+def test_a_setting_of_the_whole_topology_is_refused_for_a_component(name: str) -> None:
+    b = TopologyBuilder("t")
+    b.spout("source", Source(), **{name: SETTINGS[name].default})
+    with pytest.raises(ConfigError, match=f"{name!r} cannot be set for component 'source' alone"):
+        b.build()
+
+
 def test_settings_of_the_users_own_have_a_dot() -> None:
     b = TopologyBuilder("t", **{"my.setting": object})
     b.spout("source", Source())
