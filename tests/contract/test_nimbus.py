@@ -176,6 +176,9 @@ def test_kill_drains_then_removes_everything(cluster: Cluster, background: Threa
     assert "not yet: wc@n1/0, wc@n1/1" in nimbus.describe("wc").waits[0]
     node.change(drains=True)
     killing.result(PATIENCE)
+    said = {e.kind: e for _, e in nimbus.events.since(0)}
+    assert said["topology-deactivated"].details == {"drain": 1}, "it drains first"
+    assert said["topology-killed"].details.keys() == {"id", "seconds"} and "topology-removed" in said
     assert cluster.look.children(paths.TOPOLOGIES) == () and nimbus.topologies() == ()
     with pytest.raises(NotFound):
         nimbus.kill("wc", wait=0)
@@ -304,3 +307,20 @@ def test_rebalance_refuses_what_cannot_be(cluster: Cluster) -> None:
     with pytest.raises(NotFound, match=r"no topology 'wcc'\n.*'wc'"):
         nimbus.rebalance("wcc", workers=1)
     assert nimbus.describe("wc").assignment == before
+
+
+# --- elasticity
+
+
+def test_what_is_set_of_elasticity_is_said_once(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    for _ in range(2):
+        assert nimbus.set_elasticity(scheduler="otd", period=7.0, nodes="--maximum 3").period == 7.0
+    (said,) = (e for _, e in nimbus.events.since(0) if e.kind == "elasticity-set")
+    assert said.details == {
+        "policy": "",
+        "scheduler": "otd",
+        "period": 7.0,
+        "nodes": "--enabled true --maximum 3",
+    }
+    assert said.message == "from now on: nodes --enabled true --maximum 3, scheduler otd"

@@ -85,6 +85,8 @@ def test_nodes_are_added_by_name_and_awaited(cluster: Cluster) -> None:
         nimbus.add_nodes(2, wait=0.1)
     FakeLauncher(cluster)
     assert nimbus.add_nodes(1, slots=3, host="fake", wait=PATIENCE) == ("node-4",)
+    wanted = [e.node for _, e in nimbus.events.since(0) if e.kind == "node-wanted"]
+    assert wanted == ["node-1", "node-3", "node-4"]
     cluster.until(nimbus, lambda: len([n for n in nimbus.nodes() if n.alive and n.wanted]) == 3)
 
 

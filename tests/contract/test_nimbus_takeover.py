@@ -67,6 +67,9 @@ def test_a_standby_takes_over_what_runs(cluster: Cluster, how: str) -> None:
     assert second.describe("wc").assignment == before
     seqs = [n for n, _ in second.events.since(0)]
     assert seqs == sorted(set(seqs)) and "topology-submitted" in cluster.kinds(second)
+    cluster.event(second, "nimbus-elected")
+    led = [e.details["address"] for _, e in second.events.since(0) if e.kind == "nimbus-elected"]
+    assert led == ["h:1", "h:2"]
     node.finish("wc")
     cluster.event(second, "topology-finished")
 

@@ -15,6 +15,7 @@ from elastic.coordination import paths
 from elastic.errors import NotFound, Refused, Superseded
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
+from elastic.model.events import Severity
 from elastic.model.ids import WorkerId
 from elastic.model.records import Held, Progress, TopologyStatus
 from elastic.nodestore import keys
@@ -316,6 +317,7 @@ def test_a_newer_generation_takes_the_node_over(bench: Bench) -> None:
     second = MemoryLauncher()
     new = bench.start(2, bench.server.connect(), second)
     assert old.wait(30) == 9
+    assert bench.reporter.wait_for("node-superseded").severity is Severity.WARNING
     assert worker.signals == [signal.SIGKILL]
     replaced = second.wait_for(W)
     assert second.strays == [f"{W}#1"]  # it died with its supervisor: seen to before the new life began

@@ -15,6 +15,7 @@ from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout
 from elastic.migration.emitter import Emitter
 from elastic.migration.record import Outcome
 from elastic.migration.table import ReceiverState
+from elastic.model.events import Severity
 from elastic.model.ids import ComponentId
 from elastic.worker.emitting.crossing import ASK
 from elastic.worker.emitting.outputs import Outputs
@@ -346,6 +347,51 @@ def test_a_generator_spout_without_state_does_not_move() -> None:
         assert record.tasks[0].final, "tried again it would be refused again"
         cluster.wait_finished()
     assert records[name] == [(sum(range(1000)),)]
+
+
+def test_a_spout_without_state_moves_begins_anew_and_says_so() -> None:
+    class Counts(Spout):
+        outputs = Fields(n=int)
+
+        def prepare(self, context: Any) -> None:
+            self.at = 0
+
+        def next_tuple(self) -> None:
+            self.emit(self.at)
+            self.at += 1
+
+    class First(Bolt):
+        def execute(self, tup: Any) -> None:
+            if not tup.n:
+                firsts.append(tup.n)
+
+    firsts: list[int] = []
+    b = TopologyBuilder(f"moves{next(_names)}")
+    b.spout("numbers", Counts(), rate=1000)
+    b.bolt("first", First()).shuffle("numbers")
+    topology = b.build()
+    (numbers,) = tasks_of(topology, "numbers")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: len(firsts) == 1)
+        record = cluster.move({numbers: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.COMMITTED]
+        cluster.wait(lambda: len(firsts) == 2)
+    (said,) = (e for e in cluster.events if e.kind == "spout-begins-anew")
+    assert said.severity is Severity.WARNING and said.task == numbers and said.worker == cluster.id(1)
+    assert said.details == {"epoch": record.epoch} and "has to be a StatefulSpout" in said.message
+
+
+def test_a_fault_in_a_workers_own_part_of_moves_ends_it_and_is_said() -> None:
+    topology, _ = chain(10_000_000, spouts=1, tasks=2, rate=100.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+
+        def planted() -> None:
+            raise KeyError("planted")
+
+        cluster.processes[0].worker.moves.feed(planted)
+        assert cluster.failures == ["fatal: 'planted'\n"], "its process is to end"
+        (said,) = (e for e in cluster.events if e.kind == "worker-broken")
+        assert said.severity is Severity.ERROR and said.worker == cluster.id(0) and "planted" in said.message
 
 
 def test_small_states_are_saved_together_and_one_that_grew_by_itself() -> None:
