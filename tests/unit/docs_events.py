@@ -59,14 +59,55 @@ def reasons(package: Path) -> set[str]:
     return found
 
 
-def _in_module(module: ast.Module, name: str) -> Iterator[tuple[str, str]]:
-    constants = {
+def details(package: Path) -> dict[str, set[str]]:
+    """The names of details that the modules of a package give events of each kind, as far as they stand where the event is made."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(package.rglob("*.py")):
+        if "_pb2" in file.name:
+            continue
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        for function in ast.walk(module):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and (places := _places(call)) is not None:
+                    for kind, _ in _pairs(call, places, function, _constants(module), file.name):
+                        found.setdefault(kind, set()).update(_names(call, function))
+    return found
+
+
+def _names(call: ast.Call, function: ast.FunctionDef) -> Iterator[str]:
+    variables = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
+    given = [n for n in ast.walk(call) if isinstance(n, ast.Dict)]
+    for n in ast.walk(function):
+        if isinstance(n, ast.Assign | ast.AnnAssign) and isinstance(n.value, ast.Dict | ast.Constant):
+            target = n.targets[0] if isinstance(n, ast.Assign) else n.target
+            if isinstance(n.value, ast.Dict) and ast.unparse(target) in variables:
+                given.append(n.value)
+        if (
+            isinstance(n, ast.Subscript)
+            and isinstance(n.ctx, ast.Store)
+            and ast.unparse(n.value) in variables
+        ):
+            yield ast.literal_eval(n.slice)
+    for dictionary in given:
+        yield from (
+            k.value for k in dictionary.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)
+        )
+
+
+def _constants(module: ast.Module) -> dict[str, ast.expr]:
+    return {
         t.id: n.value
         for n in module.body
         if isinstance(n, ast.Assign)
         for t in n.targets
         if isinstance(t, ast.Name)
     }
+
+
+def _in_module(module: ast.Module, name: str) -> Iterator[tuple[str, str]]:
+    constants = _constants(module)
     for function in ast.walk(module):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -198,3 +239,11 @@ def documented(page: str) -> tuple[Kinds, set[str]]:
         if star:
             marked.add(kind)
     return found, marked
+
+
+def documented_details(page: str) -> dict[str, set[str]]:
+    """The words of what a page's tables say of the details of each kind."""
+    found: dict[str, set[str]] = {}
+    for kind, said in re.findall(r"^\| `([a-z-]+)`(?: \*)? \| [a-z, ]+ \|.*\|([^|]*)\|$", page, re.MULTILINE):
+        found.setdefault(kind, set()).update(re.findall(r"\w+", said))
+    return found

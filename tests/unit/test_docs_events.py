@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs_events import Unclear, documented, emitted, reasons
+from docs_events import Unclear, details, documented, documented_details, emitted, reasons
 
 from elastic.nimbus.observing.reports import ERRORS
 
@@ -15,6 +15,16 @@ PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 
 def test_every_kind_is_documented_with_its_severities() -> None:
     assert documented(PAGE)[0] == emitted(ROOT / "elastic")
+
+
+def test_every_detail_is_documented() -> None:
+    given, said = details(ROOT / "elastic"), documented_details(PAGE)
+    assert len(given) > 60 and {"id", "seconds"} <= given["topology-killed"]
+    assert {"exit_code", "signal"} <= said["worker-lost"]
+    # Whatever is about a worker has `incarnation`, as the page says above the table; three kinds are made in one place.
+    said["topology-finished"] |= said["topology-failed"]
+    said["topology-killed"] |= said["topology-failed"]
+    assert {k: more for k, names in given.items() if (more := names - said[k] - {"incarnation"})} == {}
 
 
 @pytest.mark.parametrize("part", ["elasticity", "scheduler"])
