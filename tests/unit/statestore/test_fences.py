@@ -66,7 +66,7 @@ def test_the_file_of_fences_is_written_anew_with_what_was_deleted_and_what_was_g
     store.delete("k", 5)
     for epoch in range(7, 2007):
         Write(store, "k", epoch).abort()
-    assert (tmp_path / "fences").stat().st_size < 60_000
+    assert (tmp_path / "fences").stat().st_size < 40_000, "half of what was written"
     store.close()
     store = EmbeddedStore(tmp_path)
     assert store.head("k") is None and store.head("beside") == head

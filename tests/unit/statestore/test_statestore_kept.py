@@ -115,13 +115,14 @@ def test_a_commit_that_the_disk_does_not_confirm_is_none(
 
 
 class Disk:
-    """Knows of each pack how much of it has been written, and how much of that the disk has."""
+    """Knows of each file of states how much of it has been written, and how much of that the disk has; and which names the disk has."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory = directory
         self._written: dict[int, int] = {}
         self._there: dict[int, int] = {}
-        writev, fdatasync = os.writev, os.fdatasync
+        self._named: set[str] = set()
+        writev, fdatasync, fsync = os.writev, os.fdatasync, os.fsync
 
         def write(file: int, parts: Any) -> int:
             done = writev(file, parts)
@@ -132,8 +133,13 @@ class Disk:
             fdatasync(file)
             self._note(self._there, file)
 
+        def sync_directory(file: int) -> None:
+            fsync(file)
+            self._named.update(os.listdir(directory))  # noqa: PTH208 - names are enough
+
         monkeypatch.setattr(os, "writev", write)
         monkeypatch.setattr(os, "fdatasync", sync)
+        monkeypatch.setattr(os, "fsync", sync_directory)
 
     @staticmethod
     def _note(sizes: dict[int, int], file: int) -> None:
@@ -141,8 +147,14 @@ class Disk:
         sizes[found.st_ino] = found.st_size
 
     def lacks(self) -> list[str]:
-        files = {path.name: path.stat().st_ino for path in self._directory.glob("*.pack")}
-        return [n for n, i in files.items() if self._there.get(i, 0) < self._written.get(i, 0)]
+        files = {
+            p.name: p.stat().st_ino for p in self._directory.iterdir() if p.suffix in (".pack", ".state")
+        }
+        return [
+            n
+            for n, i in files.items()
+            if n not in self._named or self._there.get(i, 0) < self._written.get(i, 0)
+        ]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -164,6 +176,40 @@ def test_what_was_put_before_a_commit_is_on_the_disk_after_it(
     assert len(list(tmp_path.glob("*.pack"))) == (1 if restarted else 2)
     write.commit([first])
     assert disk.lacks() == []
+    store.close()
+
+
+def test_a_commit_in_a_file_of_its_own_is_on_the_disk_with_what_was_in_a_pack_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    store = EmbeddedStore(tmp_path, sync=True)
+    store.begin(TICKET)
+    store.commit(TICKET, 1, [put(store, 1, SMALL), put(store, 2, REST)])
+    assert len(list(tmp_path.glob("*.pack"))) == len(list(tmp_path.glob("*.state"))) == 1
+    assert disk.lacks() == []
+    store.commit(TICKET, 2, [put(store, 3, REST)])
+    assert disk.lacks() == []
+    store.close()
+
+
+@pytest.mark.parametrize(("slack", "rewritten"), [(10_000, [3, 6]), (100_000, [])])
+def test_a_file_is_written_anew_when_more_than_half_of_it_is_dead_and_more_than_a_little(
+    tmp_path: Path, slack: int, rewritten: list[int]
+) -> None:
+    store = MemoryStore(journal=FileJournal(tmp_path, slack=slack, small=0))
+    write = Write(store, "k", 1)
+    pieces = [write.put(bytes(10_000)) for _ in range(3)]
+    write.commit(pieces)
+    (path,) = tmp_path.glob("*.state")
+    anew, was = [], path.stat().st_ino
+    for n in range(1, 7):
+        pieces[n % 3] = write.put(bytes(10_000))
+        write.commit(pieces)
+        if (now := path.stat().st_ino) != was:
+            anew.append(n)
+        was = now
+    assert anew == rewritten, "30,000 bytes live, 10,000 more are dead each time"
     store.close()
 
 
