@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from leaks import held, left_since
 
 from elastic.errors import ConfigError, EnvironmentProblem
 from elastic.model.ids import Incarnation
-from elastic.transport import addresses, handshake
+from elastic.transport import addresses, handshake, inlet, sockets
 from elastic.transport.base import Address, TransportOptions
 from elastic.transport.framing import HEADER, Request, request
 from elastic.transport.handshake import Hello, Verdict, Welcome
@@ -260,6 +261,54 @@ def test_many_silent_strangers_do_not_keep_others_out(start: Start) -> None:
         assert link.offer(1, [b"x"])
         link.flush()
         at_b.until(lambda: len(at_b.frames) == 1)
+
+
+def test_who_says_nothing_is_let_go_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inlet, "GREETING_TIME", 0.05)
+    b, _ = start(B)
+    with connect(b) as sock:
+        sock.sendall(hello()[:5])
+        assert hung_up(sock)
+
+
+def test_sessions_of_who_has_gone_are_bounded_and_one_for_each_worker(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "_MOST_SOURCES", 4)
+    b, _ = start(B)
+    kept = []
+    for who in ("t@n/1#1", "t@n/2#1", "t@n/3#1", "t@n/3#2", "t@n/4#1", "t@n/5#1"):
+        with connect(b) as sock:
+            sock.sendall(Hello(5, 1, False, 1000, 1000, 1000, 0, Incarnation(who), B).encode())
+            assert read_welcome(sock).verdict is Verdict.OK
+            sock.shutdown(socket.SHUT_WR)
+            assert hung_up(sock), "its connection has ended, its session is kept"
+        kept.append(list(b._sources))
+    assert kept[3] == ["t@n/1#1", "t@n/2#1", "t@n/3#2"], "an earlier life goes"
+    assert kept[-1] == ["t@n/2#1", "t@n/3#2", "t@n/4#1", "t@n/5#1"], "the oldest goes"
+
+
+def test_a_peer_that_vanishes_without_a_word_is_noticed_within_ten_seconds(start: Start) -> None:
+    b, _ = start(B)
+    with connect(b) as sock:
+        addresses.tune(sock)
+        ask = sock.getsockopt
+        assert ask(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle = ask(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert (
+            idle + ask(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) * ask(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+            == 10
+        )
+        assert ask(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+
+
+def test_a_unix_socket_of_another_machine_is_not_used(start: Start) -> None:
+    b, _ = start(B)
+    unix = b.address
+    assert addresses.dial_target(unix, prefer_tcp=False) == (socket.AF_UNIX, unix.unix)
+    tcp_only = (socket.AF_INET, addresses.parse_tcp(unix.tcp))
+    assert addresses.dial_target(replace(unix, boot="another"), prefer_tcp=False) == tcp_only
+    assert addresses.dial_target(unix, prefer_tcp=True) == tcp_only, "each in turn while neither answers"
 
 
 def test_an_answer_that_makes_no_sense_is_warned_of_once(

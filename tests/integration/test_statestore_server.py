@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from families import left_of, listens
@@ -21,6 +24,8 @@ from statestore.errors import Full, Invalid, Missing, NotFound, StateStoreError,
 from statestore.memory import MemoryStore
 from statestore.process import StoreProcess, _reason
 from statestore.service import StoreServer
+from statestore.v1 import statestore_pb2 as pb
+from statestore.v1.statestore_pb2_grpc import StateStoreServiceStub
 from statestore.writing import Write, read_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,6 +175,34 @@ def test_more_transfers_than_it_serves_wait_for_each_other(tmp_path: Path) -> No
         assert head is not None
         store.delete("k1", 1)
         read_bytes(store, head)
+    store.close()
+    server.close()
+    backend.close()
+
+
+def test_transfers_that_do_not_go_on_leave_room_for_short_calls() -> None:
+    backend = MemoryStore()
+    server = StoreServer(backend)
+    server.start()
+    store = GrpcStore(server.address)
+    over, refused = threading.Event(), threading.Semaphore(0)
+
+    def nothing() -> Iterator[pb.PutRequest]:
+        over.wait()
+        yield from ()
+
+    with grpc.insecure_channel(server.address) as channel:
+        calls = [StateStoreServiceStub(channel).Put(nothing()) for _ in range(60)]
+        try:
+            for call in calls:
+                if not call.add_callback(refused.release):  # it has ended already
+                    refused.release()
+            for _ in range(20):
+                assert refused.acquire(timeout=20), "40 are served, others are told to come again"
+            assert store.head("k") is None
+            assert not refused.acquire(blocking=False)
+        finally:
+            over.set()
     store.close()
     server.close()
     backend.close()
