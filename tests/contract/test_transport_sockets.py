@@ -251,7 +251,8 @@ def test_malformed_input_closes_its_connection_alone(
     assert at_b.frames[-1] == (A, 1, b"after")
 
 
-def test_many_silent_strangers_do_not_keep_others_out(start: Start) -> None:
+def test_many_silent_strangers_do_not_keep_others_out(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inlet, "GREETING_TIME", 600.0)
     a, _ = start(A)
     b, at_b = start(B)
     with contextlib.ExitStack() as stack:

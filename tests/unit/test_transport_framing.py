@@ -156,3 +156,10 @@ def test_a_damaged_hello_is_refused_or_readable(hello: handshake.Hello, at: int,
 def test_another_version_is_named() -> None:
     with pytest.raises(handshake.WrongVersion, match="version 7"):
         handshake.split(handshake.MAGIC + b"\0\7\0\0")
+
+
+def test_a_greeting_is_bounded_before_it_has_come() -> None:
+    begun = handshake.MAGIC + handshake.VERSION.to_bytes(2, "big")
+    assert handshake.split(begun + (4096).to_bytes(2, "big")) is None, "the rest is to come"
+    with pytest.raises(ProtocolError, match="a greeting of 4097 bytes, where at most 4096 are allowed"):
+        handshake.split(begun + (4097).to_bytes(2, "big"))
