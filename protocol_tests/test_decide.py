@@ -336,6 +336,18 @@ def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:
     assert (gone.task, gone.reason) == (4, f"it was not ready in time: it still waited for {wanted}")
 
 
+def test_only_a_task_that_is_not_saved_in_time_goes_back() -> None:
+    late = tuple((PAUSE, n) for n in range(COUNT))
+    back = decided(record(2, ready=4), restored=1, ready=4, expired=late).commit
+    assert back is not None
+    gone = [t for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK]
+    wanted = f"worker {worker_of(gone[0].source)}, to have all fences and to save it"
+    assert [(t.task, t.reason) for t in gone] == [
+        (2, f"it was not saved in time: it still waited for {wanted}")
+    ]
+    assert back.record.tasks[0].outcome is Outcome.COMMITTED, "what has come stays"
+
+
 def test_batches_that_may_pause_do_so_one_after_the_other() -> None:
     made = record(COUNT, COUNT)
     for restored in range(COUNT):
