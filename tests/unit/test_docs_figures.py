@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic.cluster import node_store, worker_marks
+from elastic.api import context
+from elastic.cluster import node_store, worker_main, worker_marks
 from elastic.cluster.options import UpOptions
 from elastic.hosts import spark_session, spark_settings
 from elastic.migration import decide, plan, record
@@ -17,6 +18,7 @@ from elastic.nimbus.requests import answers
 from elastic.supervisor import messages
 from elastic.transport import base, channel, framing, handshake, inlet, link, peer, sockets
 from elastic.worker import watchdog
+from elastic.worker.executing import task, task_queue
 from elastic.worker.moving import along, rests
 from statestore import bulk_client, embedded, fences, memory, near, pack, service, upload, wire
 from statestore.base import MAX_PIECE
@@ -54,7 +56,13 @@ SAID = {
         ("and two files of at most 16 MiB", NIMBUS.events_file == 16 * MB),
         ("the newest 200 of each topology", NIMBUS.errors == 200),
         ("a move has waited for five seconds, and each half minute again", (move_stands.AFTER, move_stands.AGAIN) == (5, 30)),
+        ("a task has used a hundred kinds of warnings", context._MOST_KINDS == 100),
         ("for the same thing for five seconds, and each half minute again", (watchdog.STANDS, watchdog.AGAIN) == (5, 30)),
+    ],
+    "settings": [
+        ("together, 32 times as many as record batches", task.VECTOR_ROWS == 32),
+        ("it may be up to twice as many", task_queue.OVER == 2),
+        ("From each task of another worker 8 times as many", worker_main.WINDOW_QUEUES == 8),
     ],
     "metrics": [
         ("the 100 pairs that exchange most", answers._PAIRS == 100),
