@@ -31,7 +31,7 @@ from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import SpoutTester, collect
 from elastic.worker.emitting.routes import Routes
 from elastic.worker.executing import executor as executor_module
-from elastic.worker.executing.bolts import SLICE
+from elastic.worker.executing.bolts import SLICE, BoltDriver
 from elastic.worker.executing.hands import Hands
 from elastic.worker.executing.haste import Haste
 from elastic.worker.executing.spouts import SpoutDriver
@@ -314,6 +314,25 @@ def test_streams_of_one_source_arrive_in_the_order_of_emission(workers: int) -> 
         cluster.wait_finished()
     assert [n for n, _ in out.rows] == list(range(3000))
     assert all((stream == "even") == (n % 3 == 0) for n, stream in out.rows)
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_no_more_tuples_are_handed_on_together_than_is_set(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    begin = BoltDriver._begin
+
+    def noted(driver: BoltDriver, batch: Any) -> None:
+        counts.append(batch.count)
+        begin(driver, batch)
+
+    monkeypatch.setattr(BoltDriver, "_begin", noted)
+    b = TopologyBuilder("t", batch_rows=most)
+    b.spout("s", Both())
+    b.bolt("both", FromBoth()).all_to_one("s", stream="odd").all_to_one("s", stream="even")
+    run(b, timeout=LIMIT)
+    assert sum(counts) == 3000 and max(counts) <= most
 
 
 # ---------------------------------------------------------------- clock, pauses, state
