@@ -10,7 +10,8 @@ Stamp = tuple[int, ...]
 class Gate:
     """Remembers the newest stamp of each key, and admits nothing older.
 
-    A stamp is an epoch, an epoch with an attempt, or the number of a view: whatever only grows. Keys are few: a task in a role.
+    A stamp is an epoch, an epoch with an attempt, or the number of a view: whatever only grows. Keys are few, a task in a role, and
+    stay: nobody knows how late something may come.
     """
 
     __slots__ = ("_newest",)
@@ -29,7 +30,3 @@ class Gate:
     def close(self, key: Hashable, stamp: Stamp) -> None:
         """From now on nothing with that stamp is admitted either."""
         self.admits(key, (*stamp, 1))
-
-    def forget(self, key: Hashable) -> None:
-        """The key means nothing any more."""
-        self._newest.pop(key, None)
