@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import runpy
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from elastic.migration.record import Outcome
 from elastic.migration.table import EmitterState, ReceiverState
+from protocol_tests import profiles
 from protocol_tests.planted import planted
-from protocol_tests.profiles import PROFILE
+from protocol_tests.profiles import PROFILE, PROFILES, Profile
 from protocol_tests.runner import Report, plan, replay, run_many, run_ops
 from protocol_tests.truth import Broken
 from protocol_tests.world import COSTLY, FREE, Op, World
@@ -80,15 +83,19 @@ class Moves(RuleBasedStateMachine):
             self._tell(self.world.finish)
 
 
-Moves.TestCase.settings = settings(
-    max_examples=PROFILE.examples,
-    stateful_step_count=PROFILE.steps,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    database=None,
-    derandomize=True,
-    print_blob=False,
-)
+def _settings(profile: Profile, examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=profile.steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=True,
+        print_blob=False,
+    )
+
+
+Moves.TestCase.settings = _settings(PROFILE, PROFILE.examples)
 TestMoves = Moves.TestCase
 
 
@@ -125,6 +132,19 @@ def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
         "failed",
     }
     assert reached["notifier"] >= {"watching", "writing", "cleaning", "closing", "removing", "ended"}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_each_profile_can_be_asked_for_and_tries_what_the_docs_say(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTOCOL_TESTS", name)
+    profile = runpy.run_path(profiles.__file__)["PROFILE"]
+    # Loaded a second time it is of another class.
+    assert asdict(profile) == asdict(PROFILES[name])
+    run_state_machine_as_test(Moves, settings=_settings(PROFILES[name], 2))
+    said = (Path(__file__).parents[1] / "docs" / "developing.md").read_text()
+    assert f"{profile.runs:,}" in said and f"{profile.examples:,}" in said
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
