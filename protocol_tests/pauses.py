@@ -104,6 +104,23 @@ def two_writes_and_two_notifications(*, hints: bool = False) -> None:
     assert world.coordination.places[2] == B and not world.truth.lost()
 
 
+def only_the_links_to_the_moving_task_hold() -> None:
+    """Not the whole stream: from the pause of task 2 until it is restored what is for the other tasks of its component flows."""
+    world = calm(shape=line((1, 3), {1: C, 2: A, 3: A, 4: A}))
+    flow(world, 200)
+    move(world, {2: B})
+    links = worker(world, C).participant.emitters
+    held = 0
+    while phase(world, 2) is not Phase.RESTORED:
+        assert world.clock.step()
+        held += links[1, 2].state is EmitterState.HOLDING
+        assert links[1, 3].state is links[1, 4].state is EmitterState.FLOWING
+        assert set(worker(world, A).participant.old) <= {2}
+    assert held
+    world.finish()
+    assert world.coordination.places[2] == B and not world.truth.lost()
+
+
 def resumes_at_once(to: WorkerId = D) -> None:
     """Two tasks of one batch: what it takes to put task 3 in lasts. Task 2 goes on, and those who emit to it flow, before that is over."""
     world = calm(shape=line((1, 2), {1: C, 2: A, 3: A}))

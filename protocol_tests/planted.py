@@ -118,6 +118,24 @@ def _rollback_after_saved() -> list[Patch]:
     return [(decide, "_forward", back)]
 
 
+def _pauses_whole_streams() -> list[Patch]:
+    real = Participant._follow_link
+
+    def follow(self: Participant, source: int, target: int, out: list[Any], **how: bool) -> None:
+        real(self, source, target, out, **how)
+        still = self._turns.has_come(self.view.stands(target))
+        for other in self.wiring.targets_of(source):
+            link = self.emitters.get((source, other))
+            if link is None or other == target or source in self._sealed:
+                continue
+            if still and link.flowing:
+                self._run(link, ev.Detach(source, other), out)
+            elif not still:
+                real(self, source, other, out)
+
+    return [(Participant, "_follow_link", follow)]
+
+
 def _no_epoch_check() -> list[Patch]:
     return [(Gate, "admits", lambda self, key, stamp: True)]
 
@@ -556,6 +574,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
     "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
+    "pauses whole streams": _pauses_whole_streams,
     "a task stops before its emitters hold": partial(_stops, True),
     "a task runs on that emits to one that stands still": partial(_stops, False),
     "a task runs on whose target is paused since": _looks_once_who_is_held,

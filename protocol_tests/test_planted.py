@@ -39,6 +39,7 @@ SCENARIOS = {
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
     "a state that is gone is fetched again and again": scenarios.both_nodes_die_after_saved,
     "a task begins that was not written down": restarts.rolled_back_while_it_begins_anew,
+    "pauses whole streams": pauses.only_the_links_to_the_moving_task_hold,
     "a task stops before its emitters hold": pauses.runs_until_all_hold,
     "a task runs on that emits to one that stands still": pauses.runs_until_all_hold,
     "a task runs on whose target is paused since": pauses.stops_when_its_target_is_paused,

@@ -23,6 +23,7 @@ from elastic.migration.table import EmitterState, OldState
 from elastic.migration.waiting import waiting_for
 from elastic.model.ids import Incarnation, NodeId
 from protocol_tests import returns
+from protocol_tests.pauses import only_the_links_to_the_moving_task_hold
 from protocol_tests.profiles import PROFILE
 from protocol_tests.restarts import node_dies_after_saved
 from protocol_tests.scenarios import (
@@ -215,15 +216,7 @@ def test_the_assignment_is_stored_before_anything_is_removed() -> None:
 
 
 def test_only_the_links_to_the_moving_task_hold() -> None:
-    world = calm(shape=line((1, 3), {1: C, 2: A, 3: A, 4: A}))
-    flow(world, 200)
-    move(world, {2: B})
-    until(world, lambda: phase(world, 2) is Phase.SAVED)
-    links = worker(world, C).participant.emitters
-    assert links[1, 2].state is EmitterState.HOLDING
-    assert links[1, 3].state is links[1, 4].state is EmitterState.FLOWING
-    assert set(worker(world, A).participant.old) == {2}
-    world.finish()
+    only_the_links_to_the_moving_task_hold()
 
 
 def test_the_state_goes_in_after_prepare() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from elastic.migration.actions import Commit
 from elastic.migration.events import Rested, RestoreHeard, ViewRead
 from elastic.migration.participant import Participant
-from elastic.migration.record import AT_ONCE, MoveRecord, Outcome, Phase, TaskMove
+from elastic.migration.record import AT_ONCE, STANDING_STILL, MoveRecord, Outcome, Phase, TaskMove
 from elastic.migration.table import EmitterState
+from elastic.migration.view import NOBODY
 from elastic.model.ids import NodeId, WorkerId
 from protocol_tests.clock import Clock
 from protocol_tests.coordination import Coordination, Session
@@ -124,6 +125,7 @@ class World:
                 self.states.add(("receiver", participant.receivers[link].state))
         if isinstance(event, _MAY_PAUSE):
             self._check_turns(participant)
+            self._check_flow(participant)
         for old in participant.old.values():
             self.states.add(("old side", old.state))
         for new in participant.new.values():
@@ -140,6 +142,20 @@ class World:
                 raise Broken(
                     f"turns: {participant.me} holds what is for task {part.task}, of batch {part.batch}, in the turn of batch "
                     f"{now.turns[link.epoch]}"
+                )
+
+    def _check_flow(self, participant: Participant) -> None:
+        """Only what must stop, stops: what is held is for a task that stands still or that nobody runs, or from one that is about to go."""
+        view = participant.view
+        for link in participant.emitters.values():
+            if link.state is not EmitterState.HOLDING or link.source in participant.old:
+                continue
+            at = view.stands(link.target)
+            # A link may have been told of a move, at its task's former place, that has not been read of here.
+            known = link.epoch <= at.epoch or view.ended(link.target, link.epoch)
+            if known and at.owner != NOBODY and at.phase not in STANDING_STILL:
+                raise Broken(
+                    f"only what must stop: {participant.me} holds what is for task {link.target}, which runs"
                 )
 
     def committed(self, commit: Commit) -> None:
