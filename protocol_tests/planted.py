@@ -234,6 +234,16 @@ def _new_place_forgets_the_fence() -> list[Patch]:
     return [(Emitter, "__init__", made)]
 
 
+def _looks_once_for_what_is_not_known() -> list[Patch]:
+    real = Participant._on_view
+
+    def on_view(self: Participant, event: ev.ViewRead, out: list[Any]) -> None:
+        real(self, event, out)
+        self._behind.clear()
+
+    return [(Participant, "_on_view", on_view)]
+
+
 def _next_life_is_this_one() -> list[Patch]:
     return [(Later, "keeps", lambda self, event: False)]
 
@@ -557,6 +567,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "no opening after a pause": _no_opening_after_a_pause,
     "begins before restored is accepted": _begins_before_restored_is_accepted,
     "the new place forgets the fence": _new_place_forgets_the_fence,
+    "looks once for what is not known yet": _looks_once_for_what_is_not_known,
     "links end where it was put in": _links_end_where_it_was_put_in,
     "what is for the next life is for this one": _next_life_is_this_one,
     "links go on after they were exported": _links_go_on_after_they_were_exported,

@@ -160,6 +160,26 @@ def emitter_restored_where_less_is_known() -> None:
     assert [x.where for x in actions if isinstance(x, ac.Open)] == [b], actions
 
 
+def emitter_restored_before_what_is_gone_is_known() -> None:
+    """As before, and task 2 has stayed where it was: of move 2, of which the record is gone when its next place reads of it, nothing else
+    tells. It has read once more meanwhile, and still not of that."""
+    _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(d, Wiring({1: (2,)}), 8)
+    first, places = _record(c, d, task=1, epoch=1), {1: C, 2: A}
+    saved = Marked(Marks(c, saved={1: SavedMark((NodeId("n2"),))}), 1)
+    me.handle(ev.ViewRead(_view(1, 1, (MoveView(first, {c: saved, d: Marked(Marks(d), 0)}),), places)))
+    me.handle(ev.Prepared(1, 1, 1))
+    me.handle(ev.Fetched(1, 1, 1, TaskLinks(5, (), (OutLink(2, 4, 2, (Unsent("held", 1),)),)), None))
+    me.handle(ev.Installed(1, 1, 1))
+    restored = MoveView(first, {c: saved, d: Marked(Marks(d, restored={1: 1}), 1)})
+    for number in (2, 3):
+        assert ac.Open not in _kinds(me.handle(ev.ViewRead(_view(number, 1, (restored,), places))))
+    opened = [
+        x.where for x in me.handle(ev.ViewRead(_view(4, 2, (restored,), places))) if isinstance(x, ac.Open)
+    ]
+    assert opened == [Incarnation(f"{A}#1")], opened
+
+
 def given_back_after_it_was_put_in() -> None:
     """Task 2 was restored in d from what it had heard of, and is given back, as c has ended before that was accepted. Who emits to it knows
     first that d is to start it anew, and what it says then is for that life of the task: nothing else says where the link begins."""
