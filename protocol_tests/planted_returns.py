@@ -9,6 +9,8 @@ from elastic.migration import decide
 from elastic.migration import events as ev
 from elastic.migration.actions import Mark, TakeBack
 from elastic.migration.mover_new import MoverNew
+from elastic.migration.participant import Participant
+from elastic.migration.record import Outcome
 from elastic.migration.table import NewState
 
 Patch = tuple[Any, str, Any]
@@ -51,8 +53,23 @@ def _given_up_too_soon() -> list[Patch]:
     return [(decide, "_forward", forward)]
 
 
+def _lets_go_of_it_first() -> list[Patch]:
+    real = Participant._follow_mover
+
+    def follow(self: Participant, task: int, at: Any, out: list[Any]) -> None:
+        old = self.old.get(task)
+        part = self.view.part(task, old.epoch) if old is not None else None
+        if old is not None and part is not None and part.outcome is Outcome.COMMITTED:
+            self._settle_old(old, ev.Settled(task, old.epoch, False), out)
+            self.new.pop(task, None)
+        real(self, task, at, out)
+
+    return [(Participant, "_follow_mover", follow)]
+
+
 RETURNS: dict[str, Callable[[], list[Patch]]] = {
     "who has it goes on before that was taken down": _goes_on_at_once,
+    "who has it lets go of it when it reads of the outcome first": _lets_go_of_it_first,
     "who could not restore it is not refused": _the_other_is_not_refused,
     "a state is given up that somebody may still restore": _given_up_too_soon,
 }

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.decide import restore_timer
-from elastic.migration.record import AT_ONCE, Outcome, Phase
+from elastic.migration.participant import Participant
+from elastic.migration.plan import Wiring
+from elastic.migration.record import AT_ONCE, Marked, Marks, MoveRecord, Outcome, Phase, SavedMark
 from elastic.migration.table import NewState
-from protocol_tests.scenarios import A, B, calm, flow, line, move, phase, until, worker
+from elastic.migration.view import MoveView
+from elastic.model.ids import Incarnation, NodeId
+from protocol_tests.scenarios import (
+    A,
+    B,
+    C,
+    _kinds,
+    _record,
+    _view,
+    calm,
+    flow,
+    line,
+    move,
+    phase,
+    until,
+    worker,
+)
 from protocol_tests.world import World
 
 
@@ -141,7 +161,37 @@ def is_given_up() -> None:
     assert all(2 in (source, target) for source, target, _ in world.truth.lost())
 
 
+def reads_of_the_outcome_first() -> None:
+    """Who is to go on with it has written that it does, and the first that it reads of that is the outcome: it has not let go of it."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    me, places = Participant(a, Wiring({1: (2,)}), 8), {1: C, 2: A}
+    moving = _record(a, b)
+
+    def see(number: int, record: MoveRecord, *marks: Marks) -> list[type]:
+        move = MoveView(record, {m.incarnation: Marked(m, number) for m in marks})
+        return _kinds(me.handle(ev.ViewRead(_view(number, 1, (move,), places))))
+
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(2, 3))
+    me.handle(ev.Opened(1, 2, 7, 4, 0))
+    see(2, replace(moving, paused=0), Marks(a), Marks(b))
+    me.handle(ev.StoreAsked(2, 1))
+    see(3, moving, Marks(a, asked=(2,)), Marks(b, prepared={2: 1}))
+    for event in (ev.FenceArrived(1, 2, 1, 7, 4), ev.Stopped(2, 1), ev.Delivered(2, 1)):
+        me.handle(event)
+    me.handle(ev.SaveDone(2, 1, (NodeId("n0"),), 1))
+    saved = Marks(a, asked=(2,), saved={2: SavedMark((NodeId("n0"),))})
+    me.handle(ev.MarksRead(1, Marked(saved, 4)))
+    (part,) = moving.tasks
+    back, given_up = replace(part, target=a, attempt=2), Marks(b, revoked={2: 1})
+    assert ac.WriteMarks in see(5, replace(moving, tasks=(back,)), saved, given_up)
+    ended = replace(moving, tasks=(replace(back, outcome=Outcome.COMMITTED),))
+    done = see(6, ended, replace(saved, restored={2: 2}), given_up)
+    assert ac.ContinueTask in done and not {ac.ReleaseTask, ac.DiscardTask} & set(done), done
+
+
 ALL = (
+    reads_of_the_outcome_first,
     is_given_up,
     could_not_be_restored,
     goes_on_while_another_restores,

@@ -19,6 +19,7 @@ BROKEN = (AssertionError, ProtocolViolation)
 SCENARIOS = {
     "fence without position": scenarios.fence_overtakes,
     "who has it goes on before that was taken down": returns.is_not_heard_of_by_who_has_it,
+    "who has it lets go of it when it reads of the outcome first": returns.reads_of_the_outcome_first,
     "who could not restore it is not refused": returns.goes_on_while_another_restores,
     "a state is given up that somebody may still restore": returns.is_given_up,
     "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
