@@ -17,6 +17,7 @@ from elastic.migration import actions as ac
 from elastic.migration import decide, participant, record, view
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
+from elastic.migration.ends import Ends
 from elastic.migration.gate import Gate
 from elastic.migration.later import Later
 from elastic.migration.mover_new import MoverNew
@@ -242,6 +243,20 @@ def _looks_once_for_what_is_not_known() -> list[Patch]:
         self._behind.clear()
 
     return [(Participant, "_on_view", on_view)]
+
+
+def _remembers_fences_where_it_has_come() -> list[Patch]:
+    real = Gate.close
+
+    def close(self: Gate, key: Any, stamp: Any) -> None:
+        if key[0] != "fence":
+            real(self, key, stamp)
+
+    return [(Gate, "close", close)]
+
+
+def _remembers_fences_where_it_has_stayed() -> list[Patch]:
+    return [(Ends, "forget_fences", lambda self, task, epoch: None)]
 
 
 def _next_life_is_this_one() -> list[Patch]:
@@ -568,6 +583,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "begins before restored is accepted": _begins_before_restored_is_accepted,
     "the new place forgets the fence": _new_place_forgets_the_fence,
     "looks once for what is not known yet": _looks_once_for_what_is_not_known,
+    "fences are remembered where a task has come to": _remembers_fences_where_it_has_come,
+    "fences are remembered where a task has stayed": _remembers_fences_where_it_has_stayed,
     "links end where it was put in": _links_end_where_it_was_put_in,
     "what is for the next life is for this one": _next_life_is_this_one,
     "links go on after they were exported": _links_go_on_after_they_were_exported,

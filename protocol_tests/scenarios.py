@@ -160,6 +160,31 @@ def emitter_restored_where_less_is_known() -> None:
     assert [x.where for x in actions if isinstance(x, ac.Open)] == [b], actions
 
 
+def restored_together_with_who_emits_to_it() -> None:
+    """Tasks 1 and 3 emit to task 2; one write says that 1 and 2 are restored in d, where 3 is: what the fence of task 1 says there, which
+    does not know of that yet when it begins, is not remembered. It would keep the link from the shortcut of the data path from then on."""
+    _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(d, Wiring({1: (2,), 3: (2,)}), 8)
+    first = _record(c, d, task=1)
+    both = replace(first, tasks=tuple(replace(first.tasks[0], task=TaskId(n)) for n in (1, 2)))
+    saved = Marks(c, saved={n: SavedMark((NodeId("n2"),)) for n in (1, 2)})
+    places = {1: C, 2: C, 3: D}
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(3, 5))
+    me.handle(ev.ViewRead(_view(2, 1, (MoveView(both, _marked(c=saved, d=Marks(d))),), places)))
+    links = TaskLinks(5, (), (OutLink(2, 4, 1),)), TaskLinks(5, (InLink(1, 5, 4),))
+    for n in (1, 2):
+        me.handle(ev.Prepared(n, 1, 1))
+        me.handle(ev.Fetched(n, 1, 1, links[n - 1], None))
+        me.handle(ev.Installed(n, 1, 1))
+    begun = me.handle(ev.MarksRead(1, Marked(Marks(d, restored={1: 1, 2: 1}), 2)))
+    assert me.emitters[1, 2].flowing and me.emitters[1, 2].where == d
+    for said in begun:  # by now the link leads here, and so does all that is said on it
+        if isinstance(said, ac.SendFence):
+            me.handle(ev.FenceArrived(said.source, 2, said.epoch, said.life, said.position))
+    assert me.receivers[1, 2].takes(5, 5, 1), "each tuple that comes takes the long way"
+
+
 def emitter_restored_before_what_is_gone_is_known() -> None:
     """As before, and task 2 has stayed where it was: of move 2, of which the record is gone when its next place reads of it, nothing else
     tells. It has read once more meanwhile, and still not of that."""

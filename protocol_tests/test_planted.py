@@ -25,6 +25,7 @@ SCENARIOS = {
     "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
     "looks once for what is not known yet": scenarios.emitter_restored_before_what_is_gone_is_known,
+    "fences are remembered where a task has come to": scenarios.restored_together_with_who_emits_to_it,
     "links end where it was put in": scenarios.given_back_after_it_was_put_in,
     "what is for the next life is for this one": scenarios.told_of_the_outcome_by_who_emits,
     "saves to one node": restarts.node_dies_after_saved,

@@ -487,6 +487,9 @@ class World:
         for w in self.living():
             if not w.participant.quiet or w.blocked or w.prepared or w.confirming:
                 raise Broken(f"it ends: worker {w.me} still holds something of a move")
+            # As long as one is remembered no tuple of that link takes the shortcut.
+            if fences := [r._fence for r in w.participant.receivers.values() if r._fence is not None]:
+                raise Broken(f"it ends: worker {w.me} remembers {fences}")
         self.truth.at_the_end()
         if not self.truth.tainted and not self.truth.lost_states:
             expected = self.shape.reference(self.truth.roots)

@@ -443,6 +443,9 @@ class Participant:
                     # Links end here from now on, and not before: of one that was put in and is given back after all, who emits to it may
                     # know sooner, and what comes then is for whoever starts it next, which may be this process.
                     links = self._arriving.pop(action.task)
+                    # A fence of this move is for its former place; who emits to it may have begun here with it, and say it here. As long
+                    # as one is remembered nothing of that link takes the shortcut of the data path.
+                    self._gate.close(("fence", action.task), (action.epoch,))
                     out += self._ends.receive(action.task, links)
                     out.append(answer := [action])
                     self._attach(action.task, links, out)
