@@ -142,6 +142,15 @@ def test_a_timer_that_fires_when_what_it_bounds_has_come_in_time_means_nothing()
     assert outcomes(decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT, expired=past)) == 0
 
 
+@pytest.mark.parametrize("behind", [A, B])
+def test_nothing_is_decided_where_the_reader_is_behind(behind: Incarnation) -> None:
+    """The record names a worker of which the marks have not been read: that it has ended, or has failed, is not in them."""
+    marks = marked(restored=1, ready=1)
+    del marks[behind]
+    for hosts in (HOSTS, ()):
+        assert decide(record(1), 0, marks, hosts, ((PREPARE, 0), (PAUSE, 0))) == Decision(None)
+
+
 def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
     """After many of them the time of an attempt is over before the next is due. The process that it was to leave has ended."""
     hosts = tuple(h for h in HOSTS if h.incarnation != A)
