@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from elastic.migration import actions as ac
 from elastic.migration import events as ev
+from elastic.migration.mover_new import MoverNew
 from elastic.migration.record import Phase
 from elastic.migration.table import EmitterState, NewState, OldState
-from elastic.model.ids import WorkerId
+from elastic.model.ids import NodeId, WorkerId
 from protocol_tests.pauses import (
     resumes_at_once,
     takes_turns_without_nimbus,
@@ -62,6 +64,18 @@ def test_a_word_that_comes_too_early_costs_nothing() -> None:
     until(world, lambda: world.coordination.places[2] == B)
     world.finish()
     assert not world.truth.lost() and not world.truth.lost_states
+
+
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_what_cannot_be_had_when_it_is_saved_is_not_looked_for_again_and_again(seen_before: bool) -> None:
+    """A word that came too early excuses the first look alone, whether it fails before it is read that the task is saved or after."""
+    new, failed = MoverNew(2, 1, 1), ev.NewFailed(2, 1, 1, "no store has it", gone=True)
+    saved = ev.SavedSeen(2, 1, 1, (NodeId("n0"),), 9)
+    for event in (ev.PrepareNew(2, 1, 1), ev.Prepared(2, 1, 1), ev.SaveHeard(2, 1)):
+        new.handle(event)
+    again = [x for event in ((saved, failed) if seen_before else (failed, saved)) for x in new.handle(event)]
+    assert again == [ac.Fetch(2, 1, 1, (NodeId("n0"),), 9)]
+    assert new.handle(failed) == (ac.Mark(1, 2, "failed", 1, reason="no store has it", gone=True),)
 
 
 def test_nimbus_is_not_on_that_path() -> None:
