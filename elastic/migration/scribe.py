@@ -41,12 +41,8 @@ class Scribe:
 
     def seen(self, marked: Marked | None) -> None:
         """Our marks as a view shows them: where to begin."""
-        if (
-            marked is not None
-            and (self._base is None or marked.version > self._base.version)
-            and not self._writing
-        ):
-            self._base = marked
+        if marked is not None and (self._base is None or marked.version > self._base.version):
+            self._base = marked  # while a write is under way that is of no use: what it leaves there is read
 
     def add(self, mark: Mark) -> None:
         """Have a mark written, with the next `write`."""
