@@ -13,9 +13,12 @@ from elastic.errors import ElasticError, ProtocolViolation, Refused, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, failure
+from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
+from elastic.migration.mover_new import MoverNew
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Bound, Change, Seat, Wiring, batches, changes_between, plan_move
+from elastic.migration.receiver import Receiver
 from elastic.migration.record import (
     FailedMark,
     Marked,
@@ -28,7 +31,7 @@ from elastic.migration.record import (
     encode_marks,
 )
 from elastic.migration.scribe import Scribe
-from elastic.migration.snapshot import TaskLinks
+from elastic.migration.snapshot import InLink, TaskLinks
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.model.topology import TopologySpec
@@ -266,6 +269,31 @@ def test_what_follows_from_a_failed_action() -> None:
     assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
     assert failure(ac.FetchAhead(2, 1, 3, ()), error) == ev.AheadFetched(2, 1, 3)
     assert failure(ac.Block(1, 2), error) is None
+
+
+def test_a_buffer_that_was_full_is_full_no_more_when_it_is_sent() -> None:
+    link, where = Emitter(1, 2, 7, 2), Incarnation("t@a/0#1")
+    assert link.kept("a", 2) and link.full and not link.kept("b", 1)
+    link.handle(ev.Resume(1, 2, where))
+    assert link.handle(ev.Room(1, 2))[1:] == (ac.Unblock(1, 2),) and link.flowing
+    link.handle(ev.Pause(1, 2, 1, where))
+    assert not link.full and link.kept("b", 1)
+
+
+def test_what_is_early_of_a_life_that_has_ended_is_dropped_once_and_stops_nothing() -> None:
+    link = Receiver(1, 2, InLink(1, 3, 0))
+    assert not link.handle(ev.Arrived(1, 2, 3, 2, 1, "old")) and link.waiting
+    (drop,) = link.handle(ev.Opened(1, 2, 4, 0))
+    assert isinstance(drop, ac.Drop) and drop.item == "old" and not link.waiting
+    assert not link.handle(ev.Arrived(1, 2, 4, 2, 1, "second"))
+    came = link.handle(ev.Arrived(1, 2, 4, 1, 1, "first"))
+    assert [x.item for x in came if isinstance(x, ac.Accept)] == ["first", "second"] and len(came) == 2
+
+
+def test_nothing_is_discarded_where_the_task_has_never_left() -> None:
+    new = MoverNew(2, 1, 2)
+    assert new.handle(ev.StillHere(2, 1, 2)) == (ac.Mark(1, 2, "restored", 2),)
+    assert not new.handle(ev.Settled(2, 1, False))
 
 
 @pytest.mark.parametrize("gone", [True, False])
