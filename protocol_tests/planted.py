@@ -259,6 +259,18 @@ def _remembers_fences_where_it_has_stayed() -> list[Patch]:
     return [(Ends, "forget_fences", lambda self, task, epoch: None)]
 
 
+def _restored_in_whichever_move() -> list[Patch]:
+    real = Participant._follow_link
+
+    def follow(self: Participant, source: int, target: int, out: list[Any], **how: bool) -> None:
+        link, at = self.emitters.get((source, target)), self.view.stands(target)
+        if link is not None and at.phase is Phase.RESTORED:
+            link.epoch = min(link.epoch, at.epoch)
+        real(self, source, target, out, **how)
+
+    return [(Participant, "_follow_link", follow)]
+
+
 def _next_life_is_this_one() -> list[Patch]:
     return [(Later, "keeps", lambda self, event: False)]
 
@@ -585,6 +597,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "looks once for what is not known yet": _looks_once_for_what_is_not_known,
     "fences are remembered where a task has come to": _remembers_fences_where_it_has_come,
     "fences are remembered where a task has stayed": _remembers_fences_where_it_has_stayed,
+    "restored in a move before is restored in this one": _restored_in_whichever_move,
     "links end where it was put in": _links_end_where_it_was_put_in,
     "what is for the next life is for this one": _next_life_is_this_one,
     "links go on after they were exported": _links_go_on_after_they_were_exported,

@@ -205,6 +205,37 @@ def emitter_restored_before_what_is_gone_is_known() -> None:
     assert opened == [Incarnation(f"{A}#1")], opened
 
 
+def emitter_restored_where_the_move_before_is_read() -> None:
+    """As before, and what its next place has read of task 2 is that a move before that one has restored it in b: where it may have left
+    since. What is held for it is not sent there."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(d, Wiring({1: (2,)}), 8)
+    saved, there = Marks(c, saved={1: SavedMark((NodeId("n2"),))}), Marks(b, restored={2: 1})
+    before = MoveView(_record(a, b, task=2, epoch=1), _marked(a=Marks(a), b=there))
+    first = MoveView(_record(c, d, task=1, epoch=2), _marked(c=saved, d=Marks(d)))
+    me.handle(ev.ViewRead(_view(1, 2, (before, first), {1: C, 2: A})))
+    me.handle(ev.Prepared(1, 2, 1))
+    me.handle(ev.Fetched(1, 2, 1, TaskLinks(5, (), (OutLink(2, 4, 3, (Unsent("held", 1),)),)), None))
+    me.handle(ev.Installed(1, 2, 1))
+    kinds = _kinds(me.handle(ev.MarksRead(2, Marked(Marks(d, restored={1: 1}), 2))))
+    assert ac.BeginTask in kinds and not {ac.Open, ac.AskRoom, ac.Send} & set(kinds), kinds
+
+
+def late_fence_of_a_move_that_is_over() -> None:
+    """Task 2 was rolled back, and the fence of who emits to it comes after that: it does not keep the link from the shortcut."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    me, places, moving = Participant(a, Wiring({1: (2,)}), 8), {1: C, 2: A}, _record(a, b)
+    back = replace(moving, tasks=(replace(moving.tasks[0], outcome=Outcome.ROLLED_BACK),))
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(2, 3))
+    me.handle(ev.Opened(1, 2, 7, 4, 0))
+    for number, record in enumerate((replace(moving, paused=0), back), start=2):
+        move = MoveView(record, _marked(a=Marks(a), b=Marks(b)))
+        me.handle(ev.ViewRead(_view(number, 1, (move,), places)))
+    me.handle(ev.FenceArrived(1, 2, 1, 7, 4))
+    assert me.receivers[1, 2].takes(7, 5, 1), "each tuple that comes takes the long way"
+
+
 def given_back_after_it_was_put_in() -> None:
     """Task 2 was restored in d from what it had heard of, and is given back, as c has ended before that was accepted. Who emits to it knows
     first that d is to start it anew, and what it says then is for that life of the task: nothing else says where the link begins."""

@@ -26,6 +26,7 @@ SCENARIOS = {
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
     "looks once for what is not known yet": scenarios.emitter_restored_before_what_is_gone_is_known,
     "fences are remembered where a task has come to": scenarios.restored_together_with_who_emits_to_it,
+    "restored in a move before is restored in this one": scenarios.emitter_restored_where_the_move_before_is_read,
     "links end where it was put in": scenarios.given_back_after_it_was_put_in,
     "what is for the next life is for this one": scenarios.told_of_the_outcome_by_who_emits,
     "saves to one node": restarts.node_dies_after_saved,
@@ -58,7 +59,10 @@ SCENARIOS = {
     "a word that the last one is restored brings nobody a turn": pauses.takes_turns_and_rests,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
 }
-ALSO = {"no fence": user_topology.fences_on_links_that_users_declare}
+ALSO = {
+    "no fence": user_topology.fences_on_links_that_users_declare,
+    "fences are remembered where a task has come to": scenarios.late_fence_of_a_move_that_is_over,
+}
 """Scenarios that are there for something else, and that need what these faults take away."""
 
 
