@@ -151,6 +151,16 @@ def test_nothing_is_decided_where_the_reader_is_behind(behind: Incarnation) -> N
         assert decide(record(1), 0, marks, hosts, ((PREPARE, 0), (PAUSE, 0))) == Decision(None)
 
 
+def test_nobody_is_told_to_stand_still_before_both_sides_are_ready() -> None:
+    def paused(asked: tuple[int, ...], prepared: dict[int, int]) -> int:
+        marks = {A: Marked(Marks(A, asked), 0), B: Marked(Marks(B, prepared=prepared), 0)}
+        commit = decide(replace(record(0, ready=1), soon=1), 0, marks, HOSTS, ()).commit
+        return commit.record.paused if commit is not None else 0
+
+    assert paused((1,), {1: 1}) > 0
+    assert paused((1,), {}) == paused((), {1: 1}) == paused((1,), {1: 2}) == 0
+
+
 def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
     """After many of them the time of an attempt is over before the next is due. The process that it was to leave has ended."""
     hosts = tuple(h for h in HOSTS if h.incarnation != A)
