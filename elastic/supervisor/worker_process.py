@@ -245,6 +245,9 @@ class ProcessLauncher:
         return WorkerProcess(launch, listener, process, handle, read, begin, self._groups)
 
     def _spawn(self, launch: WorkerLaunch, report: int) -> tuple[subprocess.Popen[bytes], int]:
+        with self._lock:
+            running = {worker.launch.topology for worker in self._running}
+        logs.make_room(launch.log, running)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         logs.trim(launch.log)
         with launch.log.open("ab") as file:

@@ -19,7 +19,7 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import EnvironmentProblem
 from elastic.model import codec
 from elastic.model.events import Event
-from elastic.model.ids import Incarnation
+from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.load import WorkerReport
 from elastic.model.records import Progress, TopologyStatus
 from elastic.nodestore.lmdb_store import LmdbWriter, open_writer
@@ -293,6 +293,18 @@ def test_a_worker_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=W):
         launcher.start(launch, Listener())
     launcher.close()
+
+
+def test_logs_of_topologies_that_have_ended_are_as_many_as_are_kept(bench: Bench) -> None:
+    for number in range(logs.KEPT + 1):
+        log = logs.file_of(bench.directory, TopologyName(f"old-{number}"), WorkerId(f"old-{number}@{NODE}/0"))
+        log.parent.mkdir(parents=True)
+        log.write_text("I was")
+        os.utime(log, (number + 1, number + 1))
+    bench.start()
+    bench.reporter.wait_for("worker-started")
+    left = sorted(int(path.name[4:]) for path in (bench.directory / "workers").glob("old-*"))
+    assert left == list(range(2, logs.KEPT + 1))
 
 
 def test_logs_are_bounded_and_their_writer_goes_on(tmp_path: Path) -> None:

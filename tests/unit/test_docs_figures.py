@@ -15,14 +15,14 @@ from elastic.nimbus.deciding import dividing, placing
 from elastic.nimbus.moves import move_ports, move_stands, move_totals
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.requests import answers
-from elastic.supervisor import messages
+from elastic.supervisor import logs, messages
 from elastic.transport import base, channel, framing, handshake, inlet, link, peer, sockets
 from elastic.worker import watchdog
 from elastic.worker.executing import task, task_queue
 from elastic.worker.moving import along, rests
 from statestore import bulk_client, embedded, fences, memory, near, pack, service, upload, wire
 from statestore.base import MAX_PIECE
-from statestore.hazelcast import heads, store, whole
+from statestore.hazelcast import heads, options, store, whole
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KB, MB = 1 << 10, 1 << 20
@@ -87,7 +87,7 @@ SAID = {
         ("unnamed 180 s after the first one has", whole._OVER == 180),
         ("is waited for, 15 s and at least twice the time of a ZooKeeper session", node_store._HEARTBEAT == 15),
         ("what the store of a node may hold (files", node_store.EMBEDDED == 1 << 30),
-        ("divided by one more than the backups | 512 MB", node_store.HEAP == 512 * MB),
+        ("of which a quarter is used, backups included | 512 MB", (node_store.HEAP, options.PART) == (512 * MB, 4)),
         ("into the cluster of somebody else | 128 MB", node_store.EXTERNAL == 128 * MB),
     ],
     "transport": [
@@ -105,6 +105,9 @@ SAID = {
         ("urgent frames in addition | 1 KiB each", base.LARGEST_URGENT == KB),
         ("or for 0.1 s after `on_room` was called", link._TURN_TIME == 0.1),
         ("(less than a sixteenth) is copied", inlet._SHARE == 16),
+    ],
+    "cli": [
+        ("a node keeps those of 100 that have ended", logs.KEPT == 100),
     ],
     "hosts": [
         ("with room for 64 nodes", spark_settings.LOCAL_SLOTS == 64),
