@@ -20,8 +20,9 @@ Made from `elastic/api/settings.py` by `python tools/settings_doc.py`; a test co
 
 A setting is given to the `TopologyBuilder`, then it holds for all components, or to one `spout` or `bolt`, then it holds for that
 one and wins over the topology's. A name that is not known, a wrong type or a value out of range raises `ConfigError` in `build()`;
-where nothing else is said, a time or rate is at most 1,000,000,000. Settings of your own have a dot in their name; they may be numbers
-(finite ones), strings, booleans, None, and lists and dictionaries of these, and components read them in `self.context.config`.
+where nothing else is said, a time or rate is at most 1,000,000,000. Settings of your own have a dot in their name; they may be finite
+numbers, strings, booleans, None, and lists and dictionaries of these, with strings as keys, and components read them in
+`self.context.config`.
 
 ```python
 from elastic import TextSpout, TopologyBuilder

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from elastic.errors import ConfigError
 from elastic.model.topology import ComponentSpec
@@ -122,7 +123,7 @@ _ARGUMENTS = ("tasks", "executors")
 def check_settings(config: Mapping[str, Any], *, where: str, component: bool = False) -> None:
     """Check names, types and ranges.
 
-    Names that contain a dot are the user's own and pass unchecked, but for what would be None in a worker.
+    Names that contain a dot are the user's own: only whether their values reach a worker as they are is checked.
 
     Args:
         config: The settings by name.
@@ -135,10 +136,11 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
     """
     for name, value in config.items():
         if "." in name:
-            if (lost := _not_finite(value)) is not None:  # JSON has no such number
+            odd = _changed(value)
+            if odd:
                 raise ConfigError(
-                    f"Setting {name!r} of {where} is or holds {lost!r}, which does not reach a worker.",
-                    remedy="Use None, or a string that stands for it.",
+                    f"Setting {name!r} of {where} is or holds {_shown(odd[0])}, which would not reach a worker as it is.",
+                    remedy="Give finite numbers, strings, booleans, None, or lists and dictionaries of these, with strings as keys.",
                 )
             continue
         known = SETTINGS.get(name)
@@ -172,16 +174,31 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             raise ConfigError(f"Setting {name!r} of {where} must be at most {most:,}, not {_shown(value)}.")
 
 
-def _not_finite(value: object) -> float | None:
-    """A number in a value that is infinite or none, if there is one."""
-    if isinstance(value, float):
-        return None if math.isfinite(value) else value
+def _changed(value: object) -> list[object]:
+    """What in a value would be something else in a worker, or would not get there: specifications are JSON, and messages. The first such
+    thing, if there is one."""
+    kind = type(value)
     inner: Iterable[object] = ()
-    if isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
-        inner = value
-    return next((lost for v in inner if (lost := _not_finite(v)) is not None), None)
+    if kind is list:
+        same, inner = True, cast(list[object], value)
+    elif kind is dict:
+        items = cast(dict[object, object], value)
+        same, inner = all(type(key) is str for key in items), itertools.chain(items, items.values())
+    elif kind is str:
+        same = _is_text(cast(str, value))
+    elif kind is int:
+        same = -MOST_COUNTED <= cast(int, value) <= MOST_COUNTED
+    else:
+        same = value is None or kind is bool or (kind is float and math.isfinite(cast(float, value)))
+    return next((odd for v in inner if (odd := _changed(v))), []) if same else [value]
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _shown(value: object) -> str:

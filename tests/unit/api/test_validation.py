@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import enum
+import json
 import sys
 import threading
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elastic import (
     Bolt,
@@ -24,6 +30,7 @@ from elastic import (
 from elastic.api.bundle import build_bundle
 from elastic.api.settings import SETTINGS, check_settings
 from elastic.api.validate import validate
+from elastic.control.codec import SPEC
 from elastic.errors import (
     ConfigError,
     CyclicTopology,
@@ -276,16 +283,58 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         b.build()
 
 
-@pytest.mark.parametrize("value", [float("inf"), [1, float("nan")], {"a": (float("-inf"),)}])
-def test_a_setting_of_ones_own_that_would_be_none_in_a_worker_is_refused(value: object) -> None:
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+ODD = [
+    *(float("inf"), [1, float("nan")], {"a": [float("-inf")]}),
+    *(
+        (1, 2),
+        {3},
+        {"a": {1: 2}},
+        b"x",
+        object(),
+        Decimal("1.5"),
+        date(2024, 2, 29),
+        Colour.RED,
+        10**30,
+        "\ud800",
+    ),
+]
+"""What would be something else in a worker, or would not get there."""
+_plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_a_setting_of_ones_own_that_would_not_reach_a_worker_as_it_is_is_refused(value: object) -> None:
     with pytest.raises(
-        ConfigError, match=r"'my\.limit' of topology 't' is or holds .* does not reach a worker"
+        ConfigError, match=r"'my\.limit' of topology 't' is or holds .* would not reach a worker as it is"
     ):
         TopologyBuilder("t", **{"my.limit": value}).build()
     b = TopologyBuilder("t")
     b.spout("source", Source(), **{"my.limit": value})
     with pytest.raises(ConfigError, match=r"'my\.limit' of component 'source' is or holds"):
         b.build()
+
+
+@given(_plain)
+def test_all_others_reach_it_as_they_are(value: object) -> None:
+    b = TopologyBuilder("t", **{"my.own": value})
+    b.spout("source", Source())
+    spec = b.build().spec
+    told = [codec.decode(codec.encode(spec), TopologySpec), SPEC.decode(SPEC.encode(spec))]
+    # But for the order of keys; 1, 1.0 and True are different things.
+    assert [json.dumps(s.config, sort_keys=True) for s in told] == 2 * [
+        json.dumps({"my.own": value}, sort_keys=True)
+    ]
 
 
 @pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if int in s.kinds])
@@ -332,9 +381,9 @@ def test_a_setting_of_the_whole_topology_is_refused_for_a_component(name: str) -
 
 
 def test_settings_of_the_users_own_have_a_dot() -> None:
-    b = TopologyBuilder("t", **{"my.setting": object})
+    b = TopologyBuilder("t", **{"my.setting": ["EUR"]})
     b.spout("source", Source())
-    assert b.build().spec.config == {"my.setting": object}
+    assert b.build().spec.config == {"my.setting": ["EUR"]}
 
 
 @pytest.mark.parametrize(
