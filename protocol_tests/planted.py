@@ -33,6 +33,7 @@ from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
 from protocol_tests import starting, worker
 from protocol_tests.coordination import Coordination
+from protocol_tests.planted_ends import ENDS
 from protocol_tests.planted_returns import RETURNS
 from protocol_tests.store import Stores
 from protocol_tests.tasks import Content, Task
@@ -590,6 +591,7 @@ NAMED: dict[str, Callable[[], list[Patch]]] = {
 }
 MORE: dict[str, Callable[[], list[Patch]]] = {
     **RETURNS,
+    **ENDS,
     "a conflict keeps the old record": _conflict_keeps_the_old_record,
     "no opening after a pause": _no_opening_after_a_pause,
     "begins before restored is accepted": _begins_before_restored_is_accepted,

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from elastic.errors import ProtocolViolation
-from protocol_tests import pauses, restarts, returns, scenarios, user_topology
+from protocol_tests import ends, pauses, restarts, returns, scenarios, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
@@ -58,6 +58,13 @@ SCENARIOS = {
     "whose turn is next does not hear of it": pauses.hears_of_its_turn,
     "a word that the last one is restored brings nobody a turn": pauses.takes_turns_and_rests,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
+    "links go on while what has left is confirmed": ends.stopped_while_it_has_something_to_send,
+    "who stays asks for no room again": ends.stopped_while_it_has_something_to_send,
+    "sends to who is gone": ends.who_is_gone_is_held_for,
+    "no opening before a fence": ends.paused_where_its_emitter_has_come_to,
+    "an old side takes words of a move before": ends.late_words_of_a_move_before,
+    "a new side takes words of a move before": ends.late_words_of_a_move_before,
+    "who could not is not asked again": ends.tries_again_where_it_could_not,
 }
 ALSO = {
     "no fence": user_topology.fences_on_links_that_users_declare,
