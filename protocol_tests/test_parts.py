@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -288,6 +289,28 @@ def test_what_is_early_of_a_life_that_has_ended_is_dropped_once_and_stops_nothin
     assert not link.handle(ev.Arrived(1, 2, 4, 2, 1, "second"))
     came = link.handle(ev.Arrived(1, 2, 4, 1, 1, "first"))
     assert [x.item for x in came if isinstance(x, ac.Accept)] == ["first", "second"] and len(came) == 2
+
+
+@pytest.mark.parametrize("order", list(permutations((2, 3, 4))))
+def test_what_is_early_is_taken_in_the_order_of_emission(order: tuple[int, ...]) -> None:
+    """By several ways, as its source has moved more than once. What a fence says is reached after all of that, and not before it."""
+    link = Receiver(1, 2, InLink(1, 3, 0))
+    for n in order:
+        assert not link.handle(ev.Arrived(1, 2, 3, n, 1, n))
+    assert not link.handle(ev.FenceArrived(1, 2, 7, 3, 4)) and not link.reached(7)
+    *came, reached = link.handle(ev.Arrived(1, 2, 3, 1, 1, 1))
+    assert [x.item for x in came if isinstance(x, ac.Accept)] == [1, 2, 3, 4]
+    assert reached == ac.FenceReached(1, 2, 7) and link.reached(7)
+
+
+@pytest.mark.parametrize(("life", "position"), [(3, 4), (4, 0)])
+def test_a_fence_is_reached_when_the_link_is_opened_there_or_for_another_life(
+    life: int, position: int
+) -> None:
+    """What the life before that has sent, and has not come, never will."""
+    link = Receiver(1, 2) if life == 3 else Receiver(1, 2, InLink(1, 3, 2))
+    assert not link.handle(ev.FenceArrived(1, 2, 7, 3, 4))
+    assert link.handle(ev.Opened(1, 2, life, position)) == (ac.FenceReached(1, 2, 7),) and link.reached(7)
 
 
 def test_nothing_is_discarded_where_the_task_has_never_left() -> None:
