@@ -161,6 +161,19 @@ def test_nobody_is_told_to_stand_still_before_both_sides_are_ready() -> None:
     assert paused((1,), {}) == paused((), {1: 1}) == paused((1,), {1: 2}) == 0
 
 
+def test_how_long_a_task_stands_still_is_bounded_from_the_moment_it_is_told_to() -> None:
+    told = decided(record(0, ready=SOON), ready=SOON)
+    assert told.commit is not None and told.commit.record.paused == SOON and (PAUSE, 0) in told.timers
+
+
+def test_who_has_aborted_a_move_can_force_it_afterwards() -> None:
+    made = record(1).ending("first", force=False)
+    assert (made.abort, made.forced) == ("first", False) and made.ending("again", force=False) is made
+    forced = made.ending("second", force=True)
+    assert (forced.abort, forced.forced) == ("first", True)
+    assert all(forced.ending("third", force=force) is forced for force in (True, False))
+
+
 def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
     """After many of them the time of an attempt is over before the next is due. The process that it was to leave has ended."""
     hosts = tuple(h for h in HOSTS if h.incarnation != A)
@@ -177,6 +190,8 @@ def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
             found = decide(made, 0, marks, hosts, (expired,)).commit
             assert found is not None
             assert (found.record.tasks[0].attempt, found.record.tasks[0].reason) == (attempt + 1, why)
+        trying = decide(made, 0, marks, hosts, ())
+        assert trying.timers == (restore_timer(task),), "the rest is over before the attempt is"
         marks[B] = Marked(Marks(B, failed={1: FailedMark(attempt, "boom")}), 0)
         waiting = decide(made, 0, marks, hosts, ())
         assert (waiting.commit is None) is (attempt >= AT_ONCE)
