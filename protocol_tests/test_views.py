@@ -22,7 +22,7 @@ from elastic.migration.record import (
     TaskMove,
     differences,
 )
-from elastic.migration.view import EMPTY, MoveView, View
+from elastic.migration.view import EMPTY, NOBODY, MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
 
 TASKS = (1, 2, 3)
@@ -130,6 +130,36 @@ def test_what_has_not_changed_is_the_same_object(seed: int) -> None:
         next_one = replace(view, number=view.number + 1)
         next_one.follows(view)
         assert all(next_one.standing[t] is at for t, at in view.standing.items())
+
+
+def test_one_may_run_a_task_and_only_one_that_has_no_part_in_a_move_is_started() -> None:
+    a, again, b, b_again, c, _ = LIVES
+    part = TaskMove(TaskId(1), "c", a, b, NODE, NODE)
+    moving = MoveRecord(TopologyName("t"), Epoch(1), "", (part,), 1)
+    over = {o: replace(moving, tasks=(replace(part, outcome=o),)) for o in Outcome if o}
+    saved, restored = Marks(a, saved={1: SavedMark((NODE,))}), Marks(b, restored={1: 1})
+    for record, marks, at, owner, starts in (
+        (None, (), a, a, True),
+        (replace(moving, paused=0), (), a, a, False),
+        (moving, (), a, a, False),
+        (moving, (saved,), a, NOBODY, False),
+        (moving, (saved, restored), a, b, False),
+        (moving, (restored,), a, b, False),
+        (over[Outcome.COMMITTED], (saved, restored), b, b, True),
+        (over[Outcome.ROLLED_BACK], (), a, a, True),
+        (over[Outcome.LOST], (saved,), b, b, True),
+    ):
+        moves = (MoveView(record, {m.incarnation: Marked(m, 1) for m in marks}),) if record else ()
+        for living in ((a, b), (again, b_again)):
+            view = View(1, 1, moves, {1: worker_of(at)}, {worker_of(i): i for i in living})
+            expected = living[(a, b).index(owner)] if starts else owner if owner in living else NOBODY
+            assert view.stands(1).owner == expected
+            assert [i for i in LIVES if view.may_start(1, i)] == ([expected] if starts else [])
+    following = replace(moving, epoch=Epoch(2), tasks=(replace(part, source=b, target=c),))
+    both = MoveView(moving, {b: Marked(restored, 1)}), MoveView(following, {})
+    for order in (both, both[::-1]):
+        view = View(1, 2, order, {1: WORKERS[0]}, {worker_of(i): i for i in (a, b, c)})
+        assert (view.stands(1).epoch, view.stands(1).owner) == (2, b), "the newest move says where it stands"
 
 
 def _some_of(*kept: str) -> Callable[[Any, Any], Iterator[int]]:
