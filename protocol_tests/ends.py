@@ -10,7 +10,7 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
-from elastic.migration.record import FailedMark, Marks, MoveRecord, Outcome, SavedMark
+from elastic.migration.record import FailedMark, Marked, Marks, MoveRecord, Outcome, SavedMark
 from elastic.migration.snapshot import OutLink, TaskLinks
 from elastic.migration.view import MoveView
 from elastic.model.ids import Epoch, Incarnation, NodeId, worker_of
@@ -157,3 +157,28 @@ def tries_again_where_it_could_not() -> None:
     assert [x for x in done if x in (ac.DiscardTask, ac.PrepareTask)] == [ac.DiscardTask, ac.PrepareTask], (
         done
     )
+
+
+def refused_before_it_was_written() -> None:
+    """Task 2 was given back, of which a has read its marks, and not yet the record, when its state is saved: it does not say so then."""
+    record = _record(a, b)
+    prepared, paused, back, *_ = _moved_twice(record, Marks(a, asked=(2,)), Marks(b, prepared={2: 1}))
+    me = Participant(a, Wiring({}), 8)
+    me.handle(ev.ViewRead(_view(1, 0, (), {2: A})))
+    me.handle(ev.TaskStarted(2, 3))
+    me.handle(prepared)
+    me.handle(ev.StoreAsked(2, 1))
+    me.handle(ev.MarksRead(1, Marked(Marks(a, asked=(2,)), 1)))
+    me.handle(paused)
+    me.handle(ev.Stopped(2, 1))
+    assert ac.Save in _kinds(me.handle(ev.Delivered(2, 1)))
+    barred = Marked(Marks(a, asked=(2,), barred=(2,)), 2)
+    move = MoveView(record, {a: barred, b: Marked(Marks(b, prepared={2: 1}, revoked={2: 1}), 2)})
+    me.handle(ev.ViewRead(replace(paused.view, moves=(move,), number=4)))
+    written = [
+        x.marks for x in me.handle(ev.SaveDone(2, 1, (NodeId("n0"),), 1)) if isinstance(x, ac.WriteMarks)
+    ]
+    assert not any(m.saved for m in written), "it is saved and given back"
+    for number, marks in enumerate(written, start=3):
+        me.handle(ev.MarksRead(1, Marked(marks, number)))
+    assert ac.ContinueTask in _kinds(me.handle(ev.ViewRead(replace(back.view, number=5))))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from elastic.migration import scribe
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.participant import Participant
+from elastic.migration.record import Marks
 from elastic.migration.view import NOBODY
 
 Patch = tuple[Any, str, Any]
@@ -74,6 +77,16 @@ def _who_could_not_is_not_asked_again() -> list[Patch]:
     return [(Participant, "_end_new", end)]
 
 
+def _what_was_refused_is_written() -> list[Patch]:
+    real = scribe._with
+
+    def with_all(marks: Marks, added: Any) -> Marks:
+        made = real(replace(marks, barred=(), revoked={}), added)
+        return replace(made, barred=marks.barred, revoked=marks.revoked)
+
+    return [(scribe, "_with", with_all)]
+
+
 ENDS: dict[str, Callable[[], list[Patch]]] = {
     "links go on while what has left is confirmed": _links_go_on_while_it_is_confirmed,
     "who stays asks for no room again": _asks_for_no_room_when_it_stays,
@@ -81,5 +94,6 @@ ENDS: dict[str, Callable[[], list[Patch]]] = {
     "no opening before a fence": _no_opening_before_a_fence,
     "an old side takes words of a move before": lambda: _takes_words_of_a_move_before("old"),
     "a new side takes words of a move before": lambda: _takes_words_of_a_move_before("new"),
+    "what was refused is written": _what_was_refused_is_written,
     "who could not is not asked again": _who_could_not_is_not_asked_again,
 }

@@ -64,6 +64,7 @@ SCENARIOS = {
     "no opening before a fence": ends.paused_where_its_emitter_has_come_to,
     "an old side takes words of a move before": ends.late_words_of_a_move_before,
     "a new side takes words of a move before": ends.late_words_of_a_move_before,
+    "what was refused is written": ends.refused_before_it_was_written,
     "who could not is not asked again": ends.tries_again_where_it_could_not,
 }
 ALSO = {
