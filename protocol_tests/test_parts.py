@@ -167,9 +167,9 @@ def test_marks_gather_while_a_write_is_under_way() -> None:
     scribe.seen(Marked(Marks(ME), 0))
     (write,) = scribe.write()
     assert write.marks.asked == (1,) and write.version == 0
-    scribe.add(ac.Mark(1, 2, "asked"))
     scribe.add(ac.Mark(1, 3, "saved"))
-    assert scribe.write() == ()
+    scribe.add(ac.Mark(1, 2, "asked"))
+    assert scribe.write() == () and scribe.urgent
     assert [m.task for m in scribe.read(Marked(write.marks, 1))] == [1]
     (write,) = scribe.write()
     assert write.marks.asked == (1, 2) and set(write.marks.saved) == {3} and write.version == 1
@@ -194,6 +194,23 @@ def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
     assert scribe.idle and not scribe.write(), "what was refused is written for ever"
     scribe.add(ac.Mark(1, 5, "asked"))
     assert scribe.read(None) == [] and scribe.idle and not scribe.write()
+
+
+def test_only_that_a_task_is_ready_waits_for_others_to_be() -> None:
+    for what in ("asked", "ahead", "prepared", "fetched", "saved", "restored", "failed", "closed"):
+        scribe = Scribe(1)
+        scribe.add(ac.Mark(1, 1, what, 1))
+        assert scribe.urgent is (what in ("saved", "restored", "failed", "closed")), what
+
+
+def test_that_it_has_failed_before_does_not_say_that_it_has_now() -> None:
+    scribe = Scribe(1)
+    scribe.seen(Marked(Marks(ME), 0))
+    scribe.add(ac.Mark(1, 1, "failed", 2, reason="now"))
+    assert scribe.write()
+    assert not scribe.read(Marked(Marks(ME, failed={1: FailedMark(1, "before")}, revoked={1: 1}), 4))
+    (write,) = scribe.write()
+    assert write.version == 4 and write.marks.failed == {1: FailedMark(2, "now")}
 
 
 def test_marks_of_events_that_come_together_are_one_write() -> None:
