@@ -132,6 +132,9 @@ def test_no_outcome_waits_when_something_goes_wrong() -> None:
     assert outcomes(decided(record(3), restored=2, ready=3, hosts=HOSTS[:1])) == COUNT, (
         "its new worker has died"
     )
+    assert outcomes(decided(record(3), restored=2, ready=3, hosts=HOSTS[1:])) == COUNT, (
+        "its old worker has died"
+    )
     assert outcomes(decided(record(3), restored=2, ready=3, expired=((PAUSE, 2),))) == 3
     assert outcomes(decided(record(3, 4), restored=2, ready=3, expired=((PREPARE, 3),))) == 3
 
@@ -172,6 +175,30 @@ def test_who_has_aborted_a_move_can_force_it_afterwards() -> None:
     forced = made.ending("second", force=True)
     assert (forced.abort, forced.forced) == ("first", True)
     assert all(forced.ending("third", force=force) is forced for force in (True, False))
+
+
+def test_what_goes_back_together_is_refused_together() -> None:
+    """Each of them, on either side: or one that is saved, or restored, after that has two owners."""
+    made = replace(record(1, ready=3), tasks=record(1).tasks[:3], abort="stop")
+    commit = decided(made, ready=3).commit
+    assert commit is not None
+    refused = {c.incarnation: (c.marks.barred, c.marks.revoked) for c in commit.marks}
+    assert refused == {A: ((1, 2, 3), {}), B: ((), {1: 1, 2: 1, 3: 1})}
+
+
+def test_what_was_refused_or_is_of_another_attempt_is_not_restored() -> None:
+    source = Marks(A, saved={1: SavedMark((NodeId("a"),), 9)})
+    for restored, revoked, attempt, phase in (
+        ({1: 1}, {}, 1, Phase.RESTORED),
+        ({1: 2}, {1: 1}, 2, Phase.RESTORED),
+        ({1: 1}, {1: 1}, 1, Phase.SAVED),
+        ({1: 1}, {}, 2, Phase.SAVED),
+        ({}, {}, 1, Phase.SAVED),
+    ):
+        marks = {A: Marked(source, 0), B: Marked(Marks(B, restored=restored, revoked=revoked), 0)}
+        made = replace(record(1), tasks=(replace(record(1).tasks[0], attempt=attempt),))
+        assert stage_of(made.tasks[0], made, marks, 0)[0] is phase
+        assert turn_of(made, marks) == (phase is Phase.RESTORED)
 
 
 def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
@@ -232,13 +259,14 @@ def test_an_operator_can_give_up_what_nobody_could_restore() -> None:
 def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:
     """At once, also when no store has it; when a process has ended, only after a second one."""
     task = record(1).tasks[0]
-    source = Marks(A, saved={1: SavedMark((NodeId("a"),), 9)})
+    source = Marks(A, saved={1: SavedMark((NodeId("a"), NodeId("c")), 9)})
+    all_three = (*HOSTS, host("c/0", -1))
     alone = tuple(h for h in HOSTS if h.incarnation != B)
     for attempt, failed, hosts, expired, target, final in (
-        (1, {1: FailedMark(1, "boom")}, HOSTS, (), A, False),
-        (9, {1: FailedMark(9, "boom")}, HOSTS, (), A, False),
-        (1, {1: FailedMark(1, "no store has it", gone=True)}, HOSTS, (), A, False),
-        (1, {}, HOSTS, (restore_timer(task),), A, False),
+        (1, {1: FailedMark(1, "boom")}, all_three, (), A, False),
+        (9, {1: FailedMark(9, "boom")}, all_three, (), A, False),
+        (1, {1: FailedMark(1, "no store has it", gone=True)}, all_three, (), A, False),
+        (1, {}, all_three, (restore_timer(task),), A, False),
         (2, {}, alone, (), A, False),
     ):
         made = replace(record(1), tasks=(replace(task, attempt=attempt),))
@@ -258,8 +286,9 @@ def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:
 
 def dies(places: str) -> tuple[TaskMove, int]:
     """What becomes of a task whose new sides die one after the other, in the order in which they are chosen, until it goes back; and how
-    many have by then. The first is at b/0; there are others at these places."""
-    b0, others = host("b/0"), tuple(host(p, n) for n, p in enumerate(places.split()))
+    many have by then. The first is at b/0; there are others at these places, `#2` in the next
+    life of that worker."""
+    b0, others = host("b/0"), tuple(host(p[:3], n, int(p[4:] or 1)) for n, p in enumerate(places.split()))
     own = host("a/0", 99)
     source, target = own.incarnation, b0.incarnation
     task = replace(record(1).tasks[0], source=source, target=target)
@@ -285,6 +314,8 @@ def test_of_a_node_that_goes_nobody_learns_what_ends_processes() -> None:
     assert (task.final, count, task.meant) == (False, 1, "t@b/0"), "others of that node may be about to go"
     task, count = dies("a/1 c/0")
     assert (task.final, count, task.meant) == (True, 2, "t@b/0")
+    task, count = dies("b/0#2 c/0")
+    assert (task.final, count, task.meant) == (False, 2, "t@b/0"), "both were of one node"
 
 
 def test_only_the_word_of_the_old_side_is_final() -> None:
@@ -380,6 +411,8 @@ def test_only_a_task_that_is_not_saved_in_time_goes_back() -> None:
         (2, f"it was not saved in time: it still waited for {wanted}")
     ]
     assert back.record.tasks[0].outcome is Outcome.COMMITTED, "what has come stays"
+    found = decided(record(4, ready=4), restored=1, ready=4, expired=((PAUSE, 1),))
+    assert [n for kind, n in found.timers if kind == PAUSE] == [2], "whose turn it is by that has its time"
 
 
 def test_batches_that_may_pause_do_so_one_after_the_other() -> None:
@@ -404,6 +437,7 @@ def test_who_has_an_outcome_keeps_nobody_from_a_turn() -> None:
 
 
 def test_outcomes_are_written_when_the_stream_has_settled() -> None:
+    assert (SETTLE, 2) not in decided(record(2), restored=1, ready=2).timers, "it has not all of that time"
     last = decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT)
     assert last.timers == ((SETTLE, COUNT),) and outcomes(last) == 0
     settled = decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT, expired=last.timers)
@@ -431,15 +465,15 @@ def test_of_a_task_whose_process_has_ended_nobody_says_that_it_stays() -> None:
 
 
 def test_all_stores_that_got_something_are_known_whoever_restores_it() -> None:
-    """Saved at a and b; b's process dies, and then c's: what is decided of it is in the record."""
-    a, b, c, d = (Host(WorkerId(f"t@{n}/0"), Incarnation(f"t@{n}/0#1"), NodeId(n), 0) for n in "abcd")
+    """Saved at a and b; b's process dies, then c's, and then d's: what is decided of it is in the record."""
+    a, b, c, d, e = (Host(WorkerId(f"t@{n}/0"), Incarnation(f"t@{n}/0#1"), NodeId(n), 0) for n in "abcde")
     task = TaskMove(TaskId(1), "c", A, B, a.node, b.node)
     made = MoveRecord(TopologyName("t"), Epoch(1), "", (task,), 1)
     marks = {
         A: Marked(Marks(A, (1,), saved={1: SavedMark((a.node, b.node), 9)}), 1),
         B: Marked(Marks(B, prepared={1: 1}), 1),
     }
-    for living, nodes in (((c,), "abc"), ((d,), "abcd")):
+    for living, nodes in (((c,), "abc"), ((d,), "abcd"), ((e,), "abcde")):
         found = decide(made, 0, marks, living, ())
         assert found.commit is not None
         marks |= {m.incarnation: Marked(m.marks, 2) for m in found.commit.marks}
