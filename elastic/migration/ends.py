@@ -34,7 +34,7 @@ class Ends:
     @property
     def flow(self) -> bool:
         """Whether nothing is held back at any of them."""
-        return all(e.state is EmitterState.FLOWING and not e.buffer for e in self.emitters.values())
+        return all(e.state is EmitterState.FLOWING for e in self.emitters.values())
 
     def receive(self, task: int, links: TaskLinks) -> list[Actions]:
         """The task takes what comes for it from here on. Returns what has to be done about what had come before that."""
