@@ -182,3 +182,20 @@ def refused_before_it_was_written() -> None:
     for number, marks in enumerate(written, start=3):
         me.handle(ev.MarksRead(1, Marked(marks, number)))
     assert ac.ContinueTask in _kinds(me.handle(ev.ViewRead(replace(back.view, number=5))))
+
+
+def stops_when_its_target_is_gone() -> None:
+    """Task 2 runs on until task 1 holds, and the process of task 3, to which it emits, ends: what is for that one would hold it up. So it
+    stops at once, with its unprocessed input."""
+    record, places = _record(a, b), {1: C, 2: A, 3: D}
+    marks = _marked(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
+    me = Participant(a, Wiring({1: (2,), 2: (3,)}), 8)
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(2, 3))
+    me.handle(ev.Opened(1, 2, 5, 0))
+    me.handle(ev.ViewRead(_view(2, 1, (MoveView(replace(record, paused=0), marks),), places)))
+    me.handle(ev.StoreAsked(2, 1))
+    paused = _view(3, 1, (MoveView(record, marks),), places)
+    assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(paused)))
+    gone = replace(paused, number=4, living={w: i for w, i in paused.living.items() if w != D})
+    assert ac.StopTask in _kinds(me.handle(ev.ViewRead(gone)))

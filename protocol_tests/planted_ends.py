@@ -87,6 +87,13 @@ def _what_was_refused_is_written() -> list[Patch]:
     return [(scribe, "_with", with_all)]
 
 
+def _runs_on_whose_target_is_gone() -> list[Patch]:
+    def is_held(self: Participant, task: int) -> bool:
+        return any(self._turns.has_come(self.view.stands(t)) for t in self.wiring.targets_of(task))
+
+    return [(Participant, "_is_held", is_held)]
+
+
 ENDS: dict[str, Callable[[], list[Patch]]] = {
     "links go on while what has left is confirmed": _links_go_on_while_it_is_confirmed,
     "who stays asks for no room again": _asks_for_no_room_when_it_stays,
@@ -95,5 +102,6 @@ ENDS: dict[str, Callable[[], list[Patch]]] = {
     "an old side takes words of a move before": lambda: _takes_words_of_a_move_before("old"),
     "a new side takes words of a move before": lambda: _takes_words_of_a_move_before("new"),
     "what was refused is written": _what_was_refused_is_written,
+    "a task runs on whose target is gone": _runs_on_whose_target_is_gone,
     "who could not is not asked again": _who_could_not_is_not_asked_again,
 }

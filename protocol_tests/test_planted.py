@@ -65,6 +65,7 @@ SCENARIOS = {
     "an old side takes words of a move before": ends.late_words_of_a_move_before,
     "a new side takes words of a move before": ends.late_words_of_a_move_before,
     "what was refused is written": ends.refused_before_it_was_written,
+    "a task runs on whose target is gone": ends.stops_when_its_target_is_gone,
     "who could not is not asked again": ends.tries_again_where_it_could_not,
 }
 ALSO = {
