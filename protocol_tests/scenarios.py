@@ -363,11 +363,14 @@ def restored_where_it_came_from() -> None:
 
 def started_anew_where_it_came_from() -> None:
     """Task 2 has moved from A to B, which died at once: it begins anew in the very process that it had left, before the emitter has heard
-    of any of that. What the link brings next is the first that this incarnation gets. Also when the record is gone by then."""
+    of any of that. What the link brings next is the first that this incarnation gets. Also when its state is lost, or the record gone."""
     a, b, c = (Incarnation(f"{w}#1") for w in (A, B, C))
     paused, marks = _record(a, b), {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
-    ended = replace(paused, tasks=(replace(paused.tasks[0], outcome=Outcome.COMMITTED),))
-    for left in ((MoveView(ended, marks),), ()):
+    ended, lost = (
+        replace(paused, tasks=(replace(paused.tasks[0], outcome=o),))
+        for o in (Outcome.COMMITTED, Outcome.LOST)
+    )
+    for left in ((MoveView(ended, marks),), (MoveView(lost, marks),), ()):
         me = Participant(c, Wiring({1: (2,)}), 8)
         me.handle(ev.ViewRead(_view(1, 0, (), {1: C, 2: A})))
         me.handle(ev.TaskStarted(1, 3))

@@ -18,6 +18,7 @@ from elastic.migration.record import (
     Marks,
     MoveRecord,
     Outcome,
+    Phase,
     SavedMark,
     TaskMove,
     differences,
@@ -155,6 +156,14 @@ def test_one_may_run_a_task_and_only_one_that_has_no_part_in_a_move_is_started()
             expected = living[(a, b).index(owner)] if starts else owner if owner in living else NOBODY
             assert view.stands(1).owner == expected
             assert [i for i in LIVES if view.may_start(1, i)] == ([expected] if starts else [])
+    for living, owner in (
+        ((a, b), b),
+        ((a, b_again), NOBODY),
+    ):  # it is heard, and not read, that it is restored
+        told = (MoveView(moving, {a: Marked(saved, 1)}),)
+        view = View(1, 1, told, {1: WORKERS[0]}, {worker_of(i): i for i in living})
+        assert view.with_restored({1: (1, 1)}).stands(1)[1:4:2] == (Phase.RESTORED, owner)
+        assert view.with_restored({1: (1, 2)}).stands(1).phase is Phase.SAVED, "that is another attempt"
     following = replace(moving, epoch=Epoch(2), tasks=(replace(part, source=b, target=c),))
     both = MoveView(moving, {b: Marked(restored, 1)}), MoveView(following, {})
     for order in (both, both[::-1]):
