@@ -110,7 +110,8 @@ class StateSizes:
     def _look(self, task: Task) -> None:
         """On the task's executor, between two tuples."""
         entries = size = 0
-        with contextlib.suppress(Exception):  # what cannot be encoded is said when it is to move
+        # What cannot be encoded is said when it is to move. Whatever user code raises: it is the executor of other tasks, too.
+        with contextlib.suppress(BaseException):
             for name, state in states_of(task.component):
                 if not tracking.is_lazy(state):
                     entries += dict.__len__(state)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from moving_harness import Moving
+from test_giving_up_copies import Panic
 from test_moves import chain, tasks_of
 
 from elastic import KeyedState, StatefulBolt
@@ -110,6 +111,19 @@ def test_a_state_of_its_own_is_known_from_moves_only_and_forgotten_with_its_task
 def test_what_cannot_be_encoded_is_not_asked_for_again_and_again() -> None:
     sizes, task = StateSizes(), Task(1, Keeps())
     task.component.kept["lock"] = threading.Lock()
+    for _ in range(3):
+        assert told(sizes, task) == {1: 0}
+    assert task.looked == 1
+
+
+class _Panics:
+    def __reduce__(self) -> Any:
+        raise Panic
+
+
+def test_whatever_a_value_raises_when_it_is_looked_at_does_not_end_the_executor() -> None:
+    sizes, task = StateSizes(), Task(1, Keeps())
+    task.component.kept["value"] = _Panics()
     for _ in range(3):
         assert told(sizes, task) == {1: 0}
     assert task.looked == 1
