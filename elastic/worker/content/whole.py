@@ -39,6 +39,13 @@ def _get(component: Component, owner: str) -> Any:
 
 
 def _estimate(thing: Any, depth: int) -> int:
+    try:
+        return _look_at(thing, depth)
+    except Exception:  # of what there may be some cannot say how large it is, as a sparse tensor of Torch: it can be pickled all the same
+        return 64
+
+
+def _look_at(thing: Any, depth: int) -> int:
     if isinstance(thing, str | bytes | bytearray):
         return len(thing) + 4
     nbytes = getattr(thing, "nbytes", None)
@@ -52,10 +59,7 @@ def _estimate(thing: Any, depth: int) -> int:
     elif isinstance(thing, list | tuple | set | frozenset) or (
         hasattr(thing, "__len__") and hasattr(thing, "__iter__")
     ):
-        try:
-            count, parts = len(thing), list(islice(thing, _SAMPLE))
-        except Exception:
-            return 64
+        count, parts = len(thing), list(islice(thing, _SAMPLE))
     else:
         inner = getattr(thing, "__dict__", None)
         return 64 + (_estimate(inner, depth - 1) if isinstance(inner, dict) else 0)

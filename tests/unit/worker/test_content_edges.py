@@ -371,3 +371,24 @@ def test_a_large_key_that_took_less_beside_its_value_is_gone_when_it_was_removed
     move.copy()
     del old.now[key]
     assert move.rest().now == old.now
+
+
+class _Sparse:
+    """As a tensor of Torch that has no bytes of its own."""
+
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("nbytes is not defined for sparse tensors")
+
+
+class _Shy(StatefulBolt):
+    def execute(self, tup: Any) -> None: ...
+
+    def get_state(self) -> object:
+        return {"weights": _Sparse(), "text": "x" * 100_000}
+
+
+def test_a_value_that_cannot_say_how_large_it_is_does_not_keep_its_task_from_moving() -> None:
+    copier = Copier(_Shy())
+    assert 50_000 < copier.size() < 200_000
+    assert copier.rest().pieces
