@@ -84,7 +84,8 @@ def test_that_all_is_there_is_said_also_when_what_had_changed_is_gone(goes: Call
     assert old.said[-1] is False, "much has changed since the last slice"
     goes(old)
     old.keep_up()
-    while old.going.behind:  # a machine that stands still for a moment uses up the time of a look
+    # A machine that stands still for a moment uses up the time of a look, or of the slice in which nothing had become ready yet.
+    while old.going.behind or old.copier.busy:
         old.keep_up()
     assert old.said[-1] is True
     said = len(old.said)
