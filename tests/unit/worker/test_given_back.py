@@ -12,6 +12,7 @@ import pytest
 from elastic import Fields, StatefulBolt, TopologyBuilder
 from elastic.migration.record import MoveRecord, Outcome
 from elastic.worker.moving.going import Going
+from elastic.worker.moving.stopping import Stopping
 from tests.unit.worker.harness import Check, records
 from tests.unit.worker.harness import numbers as _names
 from tests.unit.worker.moving_harness import Moving, Nimbus
@@ -50,8 +51,8 @@ class Counts(StatefulBolt):
 
     outputs = Fields(source=int, key=int, number=int)
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.more = name, b"x" * size
         self.counts: dict[Any, int] = {}
 
     def prepare(self, context: Any) -> None:
@@ -59,10 +60,10 @@ class Counts(StatefulBolt):
         self.slow = Slow(self.name)
 
     def get_state(self) -> object:
-        return self.slow, self.counts
+        return self.slow, self.counts, self.more
 
     def set_state(self, state: Any) -> None:
-        self.slow, self.counts = state
+        self.slow, self.counts, self.more = state
 
     def execute(self, tup: Any) -> None:
         self.counts[tup.source, tup.key] = self.counts.get((tup.source, tup.key), 0) + 1
@@ -75,12 +76,12 @@ class Counts(StatefulBolt):
 class World:
     """One whose task has been given back, and is still being read."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 0) -> None:
         self.name = f"givenback{next(_names)}"
         self.reading = _readings[self.name] = Reading()
         b = TopologyBuilder(self.name, queue_rows=2048, batch_rows=16)
         b.spout("numbers", Steps(COUNT), rate=2000.0)
-        b.bolt("count", Counts(self.name)).fields("numbers", "source", "key")
+        b.bolt("count", Counts(self.name, size)).fields("numbers", "source", "key")
         b.bolt("check", Check(self.name)).fields("count", "source", "key")
         self.topology = b.build()
         (self.task,) = tasks_of(self.topology, "count")
@@ -159,3 +160,36 @@ def test_without_that_it_would_be_asked_at_once(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(AssertionError), given_back() as world:
         world.begin()
         assert not world.asked_too_early()
+
+
+@pytest.mark.parametrize("size", [0, 200_000])
+def test_one_of_which_nothing_has_been_read_goes_on_when_its_turn_has_come(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits to be saved, together with others, when it is given back."""
+    waits, turn = threading.Event(), threading.Event()
+
+    def gather(self: Stopping) -> None:
+        waits.set()
+        assert turn.wait(LIMIT)
+
+    monkeypatch.setattr(Stopping, "gather", gather)
+    world = World(size)
+    try:
+        with world.cluster as cluster:
+            cluster.wait(lambda: cluster.task(world.task).executed > 100)
+            move = world.begin()
+            while not waits.wait(0.02):
+                move.look()
+            world.give_back(move)
+            turn.set()
+            cluster.wait(lambda: not cluster.task(world.task).stopped)
+            assert not world.reading.begun.is_set(), "what is saved of it is for nobody"
+            saving = cluster.processes[0].worker.saving
+            cluster.wait(lambda: not saving._reading)
+            world.end(world.begin())
+        check(world.topology, world.name, COUNT)
+    finally:
+        turn.set()
+        world.reading.may_end.set()
+        del _readings[world.name]
