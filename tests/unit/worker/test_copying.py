@@ -16,6 +16,8 @@ from elastic.worker.executing import brake
 from elastic.worker.moving import copying, one_by_one
 from elastic.worker.moving.copying import COPYING, LASTS, SMALLER, Copying
 from elastic.worker.moving.going import Going
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.stopping import Stopping
 from tests.unit.worker.test_brake import Clock
 from tests.unit.worker.test_looks_ahead import Window
 
@@ -114,6 +116,32 @@ def test_its_executor_is_asked_only_when_more_has_changed_than_is_left_to_the_pa
     old.bolt.window.update((n, -1) for n in range(CHANGED))
     old.keep_up()
     assert asked
+
+
+@pytest.mark.parametrize("over", ["pausing", "ended"])
+def test_nothing_is_copied_nor_committed_of_one_that_stands_still_or_goes_back(over: str) -> None:
+    """What is committed after the last commit would stand in its place, and is not all."""
+    old = Old()
+    old.begin()
+    old.bolt.window.update((n, -1) for n in range(CHANGED))
+    said, asked = len(old.said), list[object]()
+    setattr(old.going, over, True)
+    old.going.task.call = asked.append  # type: ignore[method-assign]
+    copied = old.copying._copy_some(old.going, old.copier, old.going.write)  # type: ignore[arg-type]
+    old.commit()
+    old.keep_up()
+    assert not copied and not asked and len(old.said) == said
+
+
+def test_who_is_about_to_stand_still_goes_slower_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brake, "LARGE", 1)
+    old, saving = Old(), object.__new__(Saving)
+    old.going.brake.size = 1
+    old.going.brake.press()
+    assert old.going.brake.on
+    saving._old, saving._stopping = {1: old.going}, Stopping()
+    saving.pausing(old.going.task)
+    assert not old.going.brake.on and old.going.pausing
 
 
 class _Turns:
