@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from elastic.api import tracking
 from elastic.worker.content import Copier
 from elastic.worker.content.layout import has_caught_up
 from elastic.worker.executing import brake
@@ -126,11 +127,22 @@ def test_nothing_is_copied_nor_committed_of_one_that_stands_still_or_goes_back(o
     old.bolt.window.update((n, -1) for n in range(CHANGED))
     said, asked = len(old.said), list[object]()
     setattr(old.going, over, True)
-    old.going.task.call = asked.append  # type: ignore[method-assign]
+    old.going.task.call = lambda what: (asked.append(what), what())  # type: ignore[method-assign]
     copied = old.copying._copy_some(old.going, old.copier, old.going.write)  # type: ignore[arg-type]
     old.commit()
     old.keep_up()
     assert not copied and not asked and len(old.said) == said
+
+
+def test_what_was_remembered_of_one_that_goes_back_while_it_is_read_is_forgotten_before_it_goes_on() -> None:
+    """Else all that changes would be remembered for as long as it runs."""
+    old, reading, went_on = Old(), dict[int, Going](), list[bool]()
+    old.begin()
+    old.going.encoding = True
+    assert not old.going.end(lambda: went_on.append(tracking.is_tracking(old.bolt.window)), reading)
+    assert tracking.is_tracking(old.bolt.window) and reading == {1: old.going} and not went_on
+    old.going.encoded(reading)
+    assert went_on == [False] and not reading
 
 
 def test_who_is_about_to_stand_still_goes_slower_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
