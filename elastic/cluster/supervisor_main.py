@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -83,6 +84,7 @@ def _run(options: argparse.Namespace, last: contextlib.ExitStack) -> int:
     from elastic.supervisor.options import SupervisorOptions
     from elastic.supervisor.supervisor import Supervisor
     from elastic.supervisor.worker_process import WORKER_MAIN, ProcessLauncher
+    from elastic.transport.addresses import unix_path
 
     directory = _directory(options)
     host = network.own_address(options.zookeeper) if options.host == network.AUTO else options.host
@@ -115,6 +117,7 @@ def _run(options: argparse.Namespace, last: contextlib.ExitStack) -> int:
             session_timeout=options.session_timeout,
             own_zookeeper=options.own_zookeeper,
             program=(options.worker_program,) if options.worker_program else WORKER_MAIN,
+            socket=functools.partial(unix_path, run_dir),
         )
         supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
         stack.callback(supervisor.close)

@@ -27,7 +27,6 @@ from elastic.supervisor import logs
 from elastic.supervisor.groups import Groups
 from elastic.supervisor.messages import Malformed, Messages, Stacks
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
-from elastic.transport.addresses import unix_path
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +153,7 @@ class ProcessLauncher:
         program: What Python runs, before the arguments.
         environment: Set over this process's.
         host: The address on which workers listen, and that they register; "" leaves it to them: loopback.
+        socket: Where a worker's socket lies, if it has one. One that is killed leaves it there, and the next life has another.
     """
 
     def __init__(
@@ -169,12 +169,13 @@ class ProcessLauncher:
         program: Sequence[str] = WORKER_MAIN,
         environment: Mapping[str, str] | None = None,
         host: str = "",
+        socket: Callable[[Incarnation], Path | None] = lambda _: None,
     ) -> None:
         if not hasattr(os, "pidfd_open"):
             raise EnvironmentProblem(
                 "this system has no process handles (pidfd)", remedy="run nodes on Linux 5.3 or later"
             )
-        self._run_dir = run_dir
+        self._socket = socket
         self._common = ["--store", str(store), "--zookeeper", zookeeper, "--run-dir", str(run_dir)]
         self._common += ["--log-level", log_level]
         self._common += ["--cycle", f"{cycle:g}"] if cycle else []
@@ -329,8 +330,7 @@ class ProcessLauncher:
             self._running.discard(worker)
 
     def _remove_socket(self, incarnation: Incarnation) -> None:
-        """One that was killed could not; the next life has another."""
-        path = unix_path(self._run_dir, incarnation)
+        path = self._socket(incarnation)
         if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ from elastic.model.load import WorkerReport
 from elastic.reporting.codec import EVENT
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch
 from elastic.supervisor.worker_process import ProcessLauncher
+from elastic.transport.addresses import unix_path
 
 W = WorkerId("t@n/0")
 PROGRAM = """
@@ -73,7 +75,11 @@ def test_of_a_worker_that_was_killed_no_socket_is_left(tmp_path: Path) -> None:
     run = Path(tempfile.mkdtemp())  # short
     (tmp_path / "program.py").write_text(KILLED)
     launcher = ProcessLauncher(
-        zookeeper="none", store=tmp_path, run_dir=run, program=(str(tmp_path / "program.py"),)
+        zookeeper="none",
+        store=tmp_path,
+        run_dir=run,
+        program=(str(tmp_path / "program.py"),),
+        socket=functools.partial(unix_path, run),
     )
     listener, log = Listener(), tmp_path / "worker.log"
     launcher.start(WorkerLaunch(TopologyName("t"), W, Incarnation(f"{W}#1"), tmp_path, log), listener)
