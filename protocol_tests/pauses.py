@@ -17,21 +17,21 @@ from elastic.migration.table import EmitterState, OldState
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Incarnation, WorkerId
 from protocol_tests.coordination import Session
-from protocol_tests.scenarios import (
+from protocol_tests.situations import (
     A,
     B,
     C,
     D,
-    _kinds,
-    _marked,
-    _record,
-    _view,
     calm,
     flow,
+    kinds_of,
     line,
+    marks_of,
     move,
     phase,
+    record_of,
     until,
+    view_of,
     worker,
 )
 from protocol_tests.world import World
@@ -157,9 +157,9 @@ def resumes_at_once(to: WorkerId = D) -> None:
 def _turns(**marks: Marks) -> MoveView:
     """Tasks 2 and 3 go from A to B, one after the other, and both may pause."""
     a, b = (Incarnation(f"{w}#1") for w in (A, B))
-    parts = tuple(replace(t, batch=n) for n, t in enumerate(_record(a, b, task=n).tasks[0] for n in (2, 3)))
+    parts = tuple(replace(t, batch=n) for n, t in enumerate(record_of(a, b, task=n).tasks[0] for n in (2, 3)))
     ready = {"a": Marks(a, asked=(2, 3)), "b": Marks(b, prepared={2: 1, 3: 1})}
-    return MoveView(replace(_record(a, b), tasks=parts, paused=2, ready=2), _marked(**{**ready, **marks}))
+    return MoveView(replace(record_of(a, b), tasks=parts, paused=2, ready=2), marks_of(**{**ready, **marks}))
 
 
 def takes_turns_and_rests() -> None:
@@ -167,19 +167,19 @@ def takes_turns_and_rests() -> None:
     b, c = (Incarnation(f"{w}#1") for w in (B, C))
     places = {1: C, 2: A, 3: A}
     restored = _turns(b=Marks(b, prepared={2: 1, 3: 1}, restored={2: 1}))
-    heard, seen = ev.RestoreHeard(1, ((2, 1),)), ev.ViewRead(_view(3, 1, (restored,), places))
+    heard, seen = ev.RestoreHeard(1, ((2, 1),)), ev.ViewRead(view_of(3, 1, (restored,), places))
     for news in (heard, seen):
         me = Participant(c, Wiring({1: (2, 3)}), 8)
-        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.ViewRead(view_of(1, 0, (), places)))
         me.handle(ev.TaskStarted(1, 3))
-        first = me.handle(ev.ViewRead(_view(2, 1, (_turns(),), places)))
-        assert [f.target for f in first if isinstance(f, ac.SendFence)] == [2] and ac.Rest not in _kinds(
+        first = me.handle(ev.ViewRead(view_of(2, 1, (_turns(),), places)))
+        assert [f.target for f in first if isinstance(f, ac.SendFence)] == [2] and ac.Rest not in kinds_of(
             first
         )
         assert not me.handle(ev.Rested(1, 1)), "it is not its turn"
         next_one = me.handle(news)
-        assert ac.Rest(1, 1) in next_one and ac.SendFence not in _kinds(next_one)
-        assert ac.Open in _kinds(next_one), "what was held goes on meanwhile"
+        assert ac.Rest(1, 1) in next_one and ac.SendFence not in kinds_of(next_one)
+        assert ac.Open in kinds_of(next_one), "what was held goes on meanwhile"
         assert not me.handle(ev.Rested(1, 0))
         assert [f.target for f in me.handle(ev.Rested(1, 1)) if isinstance(f, ac.SendFence)] == [3]
 
@@ -191,11 +191,11 @@ def holds_from_the_start() -> None:
     restored = _turns(b=Marks(b, prepared={2: 1, 3: 1}, restored={2: 1}))
     for known, held in ((_turns(), 2), (restored, 3)):
         me = Participant(c, Wiring({1: (2, 3)}), 8)
-        me.handle(ev.ViewRead(_view(2, 1, (known,), places)))
+        me.handle(ev.ViewRead(view_of(2, 1, (known,), places)))
         begun = me.handle(ev.TaskStarted(1, 3))
         assert [f.target for f in begun if isinstance(f, ac.SendFence)] == [held]
         assert [t for t in (2, 3) if me.emitters[1, t].state is EmitterState.HOLDING] == [held]
-        me.handle(ev.ViewRead(_view(3, 1, (restored,), places)))
+        me.handle(ev.ViewRead(view_of(3, 1, (restored,), places)))
         later = me.handle(ev.Rested(1, 1))
         assert [f.target for f in later if isinstance(f, ac.SendFence)] == ([3] if held == 2 else []), "once"
         assert me.emitters[1, 2].flowing and me.emitters[1, 3].state is EmitterState.HOLDING
@@ -236,18 +236,18 @@ def hears_of_its_turn() -> None:
     places = {1: C, 2: A, 3: A}
     new, old = (Participant(i, Wiring({1: (2, 3)}), 8) for i in (b, a))
     for me in (new, old):
-        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     for task in (2, 3):
         old.handle(ev.TaskStarted(task, 3))
         old.handle(ev.Opened(1, task, 5, 0))
-    view = _view(2, 1, (MoveView(replace(_turns().record, paused=0), _turns().marks),), places)
+    view = view_of(2, 1, (MoveView(replace(_turns().record, paused=0), _turns().marks),), places)
     for me in (new, old):
         me.handle(ev.ViewRead(view))
     for task in (2, 3):
         old.handle(ev.StoreAsked(task, 1))
         new.handle(ev.Prepared(task, 1, 1))
     for me in (new, old):
-        me.handle(ev.ViewRead(_view(3, 1, (_turns(),), places)))
+        me.handle(ev.ViewRead(view_of(3, 1, (_turns(),), places)))
     assert [(t, r.state) for t, r in old.old.items()] == [(2, OldState.DRAINING), (3, OldState.READY)]
     new.handle(ev.SaveHeard(2, 1))
     links = TaskLinks(4, (InLink(1, 5, 0),))
@@ -282,47 +282,49 @@ def runs_until_all_hold() -> None:
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     places = {1: C, 3: C, 4: D, 2: A}
     second = MoveView(
-        _record(a, b, task=2, epoch=2), _marked(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
+        record_of(a, b, task=2, epoch=2), marks_of(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
     )
     third = MoveView(
-        _record(c, d, task=3, epoch=1), _marked(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
+        record_of(c, d, task=3, epoch=1), marks_of(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
     )
     for beside in ((), (third,)):
         me = Participant(a, Wiring({1: (2,), 4: (2,), 2: (3,)}), 8)
-        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.ViewRead(view_of(1, 0, (), places)))
         me.handle(ev.TaskStarted(2, 3))
         for source in (1, 4):
             me.handle(ev.Opened(source, 2, 5, 0))
         ready = MoveView(replace(second.record, paused=0), second.marks)
-        me.handle(ev.ViewRead(_view(2, 2, (*beside, ready), places)))
+        me.handle(ev.ViewRead(view_of(2, 2, (*beside, ready), places)))
         me.handle(ev.StoreAsked(2, 2))
-        kinds = _kinds(me.handle(ev.ViewRead(_view(3, 2, (*beside, second), places))))
+        kinds = kinds_of(me.handle(ev.ViewRead(view_of(3, 2, (*beside, second), places))))
         assert ac.NotePause in kinds and (ac.StopTask in kinds) == bool(beside)
-        kinds = _kinds(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))
+        kinds = kinds_of(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))
         assert ac.StopTask not in kinds
         assert me.old[2].waits_for.startswith("fences of tasks 4") == (not beside)
-        assert (ac.StopTask in _kinds(me.handle(ev.FenceArrived(4, 2, 2, 5, 0)))) != bool(beside)
+        assert (ac.StopTask in kinds_of(me.handle(ev.FenceArrived(4, 2, 2, 5, 0)))) != bool(beside)
         me.handle(ev.Stopped(2, 2))
-        assert ac.Save in _kinds(me.handle(ev.Delivered(2, 2)))
+        assert ac.Save in kinds_of(me.handle(ev.Delivered(2, 2)))
 
 
 def stops_when_its_target_is_paused() -> None:
     """Task 2 runs on, and task 3, to which it emits, is paused by another move: it stops although not all that emit to it hold."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     places = {1: C, 3: C, 2: A}
-    marks = _marked(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
-    second = MoveView(_record(a, b, task=2, epoch=1), marks)
-    beside = _marked(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
-    third = MoveView(_record(c, d, task=3, epoch=2), beside)
+    marks = marks_of(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
+    second = MoveView(record_of(a, b, task=2, epoch=1), marks)
+    beside = marks_of(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
+    third = MoveView(record_of(c, d, task=3, epoch=2), beside)
     me = Participant(a, Wiring({1: (2,), 2: (3,)}), 8)
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     me.handle(ev.TaskStarted(2, 3))
     me.handle(ev.Opened(1, 2, 5, 0))
-    me.handle(ev.ViewRead(_view(2, 1, (MoveView(replace(second.record, paused=0), marks),), places)))
+    me.handle(ev.ViewRead(view_of(2, 1, (MoveView(replace(second.record, paused=0), marks),), places)))
     me.handle(ev.StoreAsked(2, 1))
     waiting = MoveView(replace(third.record, paused=0), beside)
     for number, other in ((3, ()), (4, (waiting,))):
-        assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(_view(number, 2, (second, *other), places))))
-    assert ac.StopTask in _kinds(me.handle(ev.ViewRead(_view(5, 2, (second, third), places))))
+        assert ac.StopTask not in kinds_of(
+            me.handle(ev.ViewRead(view_of(number, 2, (second, *other), places)))
+        )
+    assert ac.StopTask in kinds_of(me.handle(ev.ViewRead(view_of(5, 2, (second, third), places))))
     assert me.old[2].waits_for == "the task to finish its present tuple"
-    assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(_view(6, 2, (second, third), places))))
+    assert ac.StopTask not in kinds_of(me.handle(ev.ViewRead(view_of(6, 2, (second, third), places))))

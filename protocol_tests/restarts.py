@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from elastic.migration import events as ev
 from elastic.migration.record import SETTLED, Phase
-from protocol_tests.scenarios import A, B, C, calm, flow, move, phase, until, worker
+from protocol_tests.situations import A, B, C, calm, flow, move, phase, until, worker
 from protocol_tests.starting import Starting
 
 

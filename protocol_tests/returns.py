@@ -15,19 +15,19 @@ from elastic.migration.record import AT_ONCE, Marked, Marks, MoveRecord, Outcome
 from elastic.migration.table import NewState
 from elastic.migration.view import MoveView
 from elastic.model.ids import Incarnation, NodeId
-from protocol_tests.scenarios import (
+from protocol_tests.situations import (
     A,
     B,
     C,
-    _kinds,
-    _record,
-    _view,
     calm,
     flow,
+    kinds_of,
     line,
     move,
     phase,
+    record_of,
     until,
+    view_of,
     worker,
 )
 from protocol_tests.world import World
@@ -165,13 +165,13 @@ def reads_of_the_outcome_first() -> None:
     """Who is to go on with it has written that it does, and the first that it reads of that is the outcome: it has not let go of it."""
     a, b = (Incarnation(f"{w}#1") for w in (A, B))
     me, places = Participant(a, Wiring({1: (2,)}), 8), {1: C, 2: A}
-    moving = _record(a, b)
+    moving = record_of(a, b)
 
     def see(number: int, record: MoveRecord, *marks: Marks) -> list[type]:
         move = MoveView(record, {m.incarnation: Marked(m, number) for m in marks})
-        return _kinds(me.handle(ev.ViewRead(_view(number, 1, (move,), places))))
+        return kinds_of(me.handle(ev.ViewRead(view_of(number, 1, (move,), places))))
 
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     me.handle(ev.TaskStarted(2, 3))
     me.handle(ev.Opened(1, 2, 7, 4, 0))
     see(2, replace(moving, paused=0), Marks(a), Marks(b))

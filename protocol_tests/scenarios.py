@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,100 +16,29 @@ from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove
+from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark
 from elastic.migration.snapshot import InLink, OutLink, TaskLinks, Unsent
 from elastic.migration.table import NewState, OldState
 from elastic.migration.view import MoveView, View
-from elastic.model.grouping import Grouping, GroupingKind
-from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, WorkerId, worker_of
-from elastic.model.topology import ComponentSpec, FieldSpec, InputSpec, StreamSpec, TopologySpec
-from protocol_tests.shape import NAME, Shape
-from protocol_tests.worker import Worker
+from elastic.model.ids import Incarnation, NodeId, TaskId, worker_of
+from protocol_tests.situations import (
+    A,
+    B,
+    C,
+    D,
+    calm,
+    flow,
+    kinds_of,
+    line,
+    marks_of,
+    move,
+    phase,
+    record_of,
+    until,
+    view_of,
+    worker,
+)
 from protocol_tests.world import World
-
-A, B, C, D = (WorkerId(f"sim@n{n}/0") for n in range(4))
-
-
-def line(
-    tasks: tuple[int, ...] = (1, 1, 1), places: Mapping[int, WorkerId] | None = None, **bounds: int
-) -> Shape:
-    """Components one behind the other on four workers, each on its node. With one task each: 1 in C, 2 in A, 3 in C."""
-    components = []
-    for n, count in enumerate(tasks):
-        inputs = (
-            (InputSpec(ComponentId(f"c{n - 1}"), StreamId("default"), Grouping(GroupingKind.SHUFFLE)),)
-            if n
-            else ()
-        )
-        outputs = (StreamSpec(StreamId("default"), (FieldSpec("x", "int"),)),) if n < len(tasks) - 1 else ()
-        components.append(
-            ComponentSpec(
-                ComponentId(f"c{n}"), "bolt" if n else "spout", count, 1, True, False, outputs, inputs
-            )
-        )
-    spec = TopologySpec(NAME, tuple(components))
-    where = places or {1: C, 2: A, 3: C}
-    return Shape(
-        spec,
-        {w: NodeId(w[4:6]) for w in (A, B, C, D)},
-        dict(where),
-        bounds.get("window", 8),
-        bounds.get("buffer", 8),
-        bool(bounds.get("hints", True)),
-    )
-
-
-def calm(seed: int = 1, shape: Shape | None = None) -> World:
-    """A cluster in which nothing goes wrong by itself."""
-    world = World(seed, shape=shape or line(), trace=[])
-    world.coordination.lag, world.coordination.delay = 0.0, 1.0
-    while world.clock.step():
-        pass
-    return world
-
-
-def until(world: World, reached: Callable[[], bool], most: int = 20_000) -> None:
-    """Let things happen until it is so."""
-    for _ in range(most):
-        if reached():
-            return
-        if not world.clock.step():
-            break
-    assert reached(), "\n".join((world.trace or [])[-40:])
-
-
-def phase(world: World, task: int) -> Phase:
-    return world.coordination.now.stands(task).phase
-
-
-def worker(world: World, id: WorkerId) -> Worker:
-    found = world.workers[id]
-    assert found is not None
-    return found
-
-
-def move(world: World, wanted: dict[int, WorkerId], share: float = 1.0) -> None:
-    assert world.nimbus is not None
-    assert world.nimbus.move(wanted, share, "a scenario")
-
-
-def flow(world: World, count: int = 20) -> None:
-    for which in range(len(world.shape.spouts)):
-        world.do_emit(which, count)
-
-
-# ------------------------------------------------------------------ for planted faults
-
-
-def _record(
-    source: Incarnation, target: Incarnation, task: int = 2, epoch: int = 1, paused: int = 1
-) -> MoveRecord:
-    part = TaskMove(TaskId(task), "c1", source, target, NodeId("n0"), NodeId("n1"))
-    return MoveRecord(NAME, Epoch(epoch), "a scenario", (part,), paused)
-
-
-def _marked(**marks: Marks) -> dict[Incarnation, Marked]:
-    return {m.incarnation: Marked(m, 1) for m in marks.values()}
 
 
 def commit_of_unknown_fate() -> None:
@@ -117,45 +46,37 @@ def commit_of_unknown_fate() -> None:
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     saved = Marks(a, saved={2: SavedMark((NodeId("n0"),))})
     hosts = tuple(ev.Host(worker_of(i), i, NodeId(f"n{n}"), n) for n, i in ((0, a), (2, c), (3, d)))
-    notifier = Notifier.from_record(_record(a, b), 0)
-    (*_, commit) = notifier.handle(ev.Observed(_marked(a=saved, b=Marks(b)), hosts))
+    notifier = Notifier.from_record(record_of(a, b), 0)
+    (*_, commit) = notifier.handle(ev.Observed(marks_of(a=saved, b=Marks(b)), hosts))
     assert isinstance(commit, ac.Commit) and commit.record.tasks[0].attempt == 2
     notifier.handle(ev.RecordConflict(commit.record, 1))
     chosen = commit.record.tasks[0].target
-    seen = {**_marked(a=saved, b=Marks(b)), chosen: Marked(Marks(chosen, restored={2: 2}), 1)}
+    seen = {**marks_of(a=saved, b=Marks(b)), chosen: Marked(Marks(chosen, restored={2: 2}), 1)}
     actions = notifier.handle(ev.Observed(seen, hosts))
     commits = [x for x in actions if isinstance(x, ac.Commit)]
     assert all(x.record.tasks[0].target == chosen and x.record.tasks[0].outcome for x in commits) and commits
-
-
-def _view(number: int, latest: int, records: tuple[MoveView, ...], places: dict[int, WorkerId]) -> View:
-    return View(number, latest, records, places, {w: Incarnation(f"{w}#1") for w in (A, B, C, D)})
-
-
-def _kinds(actions: tuple[Any, ...]) -> list[type]:
-    return [type(a) for a in actions]
 
 
 def emitter_restored_where_less_is_known() -> None:
     """Task 1 has held back tuples for task 2, because of move 2. Its next place has not read of move 2 yet: it must hold too."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(d, Wiring({1: (2,)}), 8)
-    first = _record(c, d, task=1, epoch=1)
+    first = record_of(c, d, task=1, epoch=1)
     marks = {c: Marked(Marks(c, saved={1: SavedMark((NodeId("n2"),))}), 1), d: Marked(Marks(d), 0)}
     places = {1: C, 2: A}
-    me.handle(ev.ViewRead(_view(1, 1, (MoveView(first, marks),), places)))
+    me.handle(ev.ViewRead(view_of(1, 1, (MoveView(first, marks),), places)))
     me.handle(ev.Prepared(1, 1, 1))
     links = TaskLinks(5, (), (OutLink(2, 4, 2, (Unsent("held", 1),)),))
     me.handle(ev.Fetched(1, 1, 1, links, None))
     me.handle(ev.Installed(1, 1, 1))
     restored = Marked(Marks(d, restored={1: 1}), 1)
     actions = me.handle(ev.MarksRead(1, restored))
-    assert ac.BeginTask in _kinds(actions) and not {ac.Open, ac.AskRoom, ac.Send} & set(_kinds(actions)), (
-        actions
-    )
-    second = _record(a, b, task=2, epoch=2)
+    assert ac.BeginTask in kinds_of(actions) and not {ac.Open, ac.AskRoom, ac.Send} & set(
+        kinds_of(actions)
+    ), actions
+    second = record_of(a, b, task=2, epoch=2)
     done = {a: Marked(Marks(a, saved={2: SavedMark(())}), 2), b: Marked(Marks(b, restored={2: 1}), 1)}
-    later = _view(2, 2, (MoveView(first, {c: marks[c], d: restored}), MoveView(second, done)), places)
+    later = view_of(2, 2, (MoveView(first, {c: marks[c], d: restored}), MoveView(second, done)), places)
     actions = me.handle(ev.ViewRead(later))
     assert [x.where for x in actions if isinstance(x, ac.Open)] == [b], actions
 
@@ -165,13 +86,13 @@ def restored_together_with_who_emits_to_it() -> None:
     does not know of that yet when it begins, is not remembered. It would keep the link from the shortcut of the data path from then on."""
     _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(d, Wiring({1: (2,), 3: (2,)}), 8)
-    first = _record(c, d, task=1)
+    first = record_of(c, d, task=1)
     both = replace(first, tasks=tuple(replace(first.tasks[0], task=TaskId(n)) for n in (1, 2)))
     saved = Marks(c, saved={n: SavedMark((NodeId("n2"),)) for n in (1, 2)})
     places = {1: C, 2: C, 3: D}
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     me.handle(ev.TaskStarted(3, 5))
-    me.handle(ev.ViewRead(_view(2, 1, (MoveView(both, _marked(c=saved, d=Marks(d))),), places)))
+    me.handle(ev.ViewRead(view_of(2, 1, (MoveView(both, marks_of(c=saved, d=Marks(d))),), places)))
     links = TaskLinks(5, (), (OutLink(2, 4, 1),)), TaskLinks(5, (InLink(1, 5, 4),))
     for n in (1, 2):
         me.handle(ev.Prepared(n, 1, 1))
@@ -190,17 +111,17 @@ def emitter_restored_before_what_is_gone_is_known() -> None:
     tells. It has read once more meanwhile, and still not of that."""
     _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(d, Wiring({1: (2,)}), 8)
-    first, places = _record(c, d, task=1, epoch=1), {1: C, 2: A}
+    first, places = record_of(c, d, task=1, epoch=1), {1: C, 2: A}
     saved = Marked(Marks(c, saved={1: SavedMark((NodeId("n2"),))}), 1)
-    me.handle(ev.ViewRead(_view(1, 1, (MoveView(first, {c: saved, d: Marked(Marks(d), 0)}),), places)))
+    me.handle(ev.ViewRead(view_of(1, 1, (MoveView(first, {c: saved, d: Marked(Marks(d), 0)}),), places)))
     me.handle(ev.Prepared(1, 1, 1))
     me.handle(ev.Fetched(1, 1, 1, TaskLinks(5, (), (OutLink(2, 4, 2, (Unsent("held", 1),)),)), None))
     me.handle(ev.Installed(1, 1, 1))
     restored = MoveView(first, {c: saved, d: Marked(Marks(d, restored={1: 1}), 1)})
     for number in (2, 3):
-        assert ac.Open not in _kinds(me.handle(ev.ViewRead(_view(number, 1, (restored,), places))))
+        assert ac.Open not in kinds_of(me.handle(ev.ViewRead(view_of(number, 1, (restored,), places))))
     opened = [
-        x.where for x in me.handle(ev.ViewRead(_view(4, 2, (restored,), places))) if isinstance(x, ac.Open)
+        x.where for x in me.handle(ev.ViewRead(view_of(4, 2, (restored,), places))) if isinstance(x, ac.Open)
     ]
     assert opened == [Incarnation(f"{A}#1")], opened
 
@@ -211,27 +132,27 @@ def emitter_restored_where_the_move_before_is_read() -> None:
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(d, Wiring({1: (2,)}), 8)
     saved, there = Marks(c, saved={1: SavedMark((NodeId("n2"),))}), Marks(b, restored={2: 1})
-    before = MoveView(_record(a, b, task=2, epoch=1), _marked(a=Marks(a), b=there))
-    first = MoveView(_record(c, d, task=1, epoch=2), _marked(c=saved, d=Marks(d)))
-    me.handle(ev.ViewRead(_view(1, 2, (before, first), {1: C, 2: A})))
+    before = MoveView(record_of(a, b, task=2, epoch=1), marks_of(a=Marks(a), b=there))
+    first = MoveView(record_of(c, d, task=1, epoch=2), marks_of(c=saved, d=Marks(d)))
+    me.handle(ev.ViewRead(view_of(1, 2, (before, first), {1: C, 2: A})))
     me.handle(ev.Prepared(1, 2, 1))
     me.handle(ev.Fetched(1, 2, 1, TaskLinks(5, (), (OutLink(2, 4, 3, (Unsent("held", 1),)),)), None))
     me.handle(ev.Installed(1, 2, 1))
-    kinds = _kinds(me.handle(ev.MarksRead(2, Marked(Marks(d, restored={1: 1}), 2))))
+    kinds = kinds_of(me.handle(ev.MarksRead(2, Marked(Marks(d, restored={1: 1}), 2))))
     assert ac.BeginTask in kinds and not {ac.Open, ac.AskRoom, ac.Send} & set(kinds), kinds
 
 
 def late_fence_of_a_move_that_is_over() -> None:
     """Task 2 was rolled back, and the fence of who emits to it comes after that: it does not keep the link from the shortcut."""
     a, b = (Incarnation(f"{w}#1") for w in (A, B))
-    me, places, moving = Participant(a, Wiring({1: (2,)}), 8), {1: C, 2: A}, _record(a, b)
+    me, places, moving = Participant(a, Wiring({1: (2,)}), 8), {1: C, 2: A}, record_of(a, b)
     back = replace(moving, tasks=(replace(moving.tasks[0], outcome=Outcome.ROLLED_BACK),))
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     me.handle(ev.TaskStarted(2, 3))
     me.handle(ev.Opened(1, 2, 7, 4, 0))
     for number, record in enumerate((replace(moving, paused=0), back), start=2):
-        move = MoveView(record, _marked(a=Marks(a), b=Marks(b)))
-        me.handle(ev.ViewRead(_view(number, 1, (move,), places)))
+        move = MoveView(record, marks_of(a=Marks(a), b=Marks(b)))
+        me.handle(ev.ViewRead(view_of(number, 1, (move,), places)))
     me.handle(ev.FenceArrived(1, 2, 1, 7, 4))
     assert me.receivers[1, 2].takes(7, 5, 1), "each tuple that comes takes the long way"
 
@@ -241,20 +162,20 @@ def given_back_after_it_was_put_in() -> None:
     first that d is to start it anew, and what it says then is for that life of the task: nothing else says where the link begins."""
     _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(d, Wiring({1: (2,)}), 8)
-    moving = _record(c, d, task=2, epoch=1)
+    moving = record_of(c, d, task=2, epoch=1)
     marks = {c: Marked(Marks(c), 0), d: Marked(Marks(d, prepared={2: 1}), 1)}
-    me.handle(ev.ViewRead(_view(1, 1, (MoveView(moving, marks),), {1: A, 2: C})))
+    me.handle(ev.ViewRead(view_of(1, 1, (MoveView(moving, marks),), {1: A, 2: C})))
     me.handle(ev.Prepared(2, 1, 1))
     me.handle(ev.SaveHeard(2, 1, 9))
     me.handle(ev.Fetched(2, 1, 1, TaskLinks(3, (InLink(1, 7, 4),)), None))
     me.handle(ev.Installed(2, 1, 1))
     early = (ev.Opened(1, 2, 7, 4, 0), ev.Arrived(1, 2, 7, 5, 1, "tuple"))
     kept = [a for event in early for a in me.handle(event)]
-    assert _kinds(tuple(kept)) == [ac.NotHere, ac.NotHere], kept
+    assert kinds_of(tuple(kept)) == [ac.NotHere, ac.NotHere], kept
     task = replace(moving.tasks[0], outcome=Outcome.ROLLED_BACK)
     back = MoveView(replace(moving, tasks=(task,)), marks)
-    actions = me.handle(ev.ViewRead(_view(2, 1, (back,), {1: A, 2: D})))
-    assert ac.DiscardTask in _kinds(actions), actions
+    actions = me.handle(ev.ViewRead(view_of(2, 1, (back,), {1: A, 2: D})))
+    assert ac.DiscardTask in kinds_of(actions), actions
     me.handle(ev.TaskStarted(2, 8))
     came = [a for note in kept for a in me.handle(note.event)]
     assert [a.item for a in came if isinstance(a, ac.Accept)] == ["tuple"], came
@@ -267,23 +188,23 @@ def told_of_the_outcome_by_who_emits() -> None:
     for outcome in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
         me = Participant(a, Wiring({1: (2,)}), 8)
         places = {1: C, 2: A}
-        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.ViewRead(view_of(1, 0, (), places)))
         me.handle(ev.TaskStarted(2, 3))
         me.handle(ev.Opened(1, 2, 7, 4, 0))
-        moving = _record(a, b, task=2, epoch=1)
+        moving = record_of(a, b, task=2, epoch=1)
         marks = {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
         preparing = replace(moving, paused=0)
-        me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
+        me.handle(ev.ViewRead(view_of(2, 1, (MoveView(preparing, marks),), places)))
         me.handle(ev.StoreAsked(2, 1))
         me.handle(ev.MarksRead(1, Marked(Marks(a, asked=(2,)), 1)))
         me.handle(ev.FenceArrived(1, 2, 1, 7, 4))
-        me.handle(ev.ViewRead(_view(3, 1, (MoveView(moving, marks),), places)))
+        me.handle(ev.ViewRead(view_of(3, 1, (MoveView(moving, marks),), places)))
         me.handle(ev.Stopped(2, 1))
-        assert ac.Save in _kinds(me.handle(ev.Delivered(2, 1)))
+        assert ac.Save in kinds_of(me.handle(ev.Delivered(2, 1)))
         kept = me.handle(ev.Opened(1, 2, 7, 4, 0)), me.handle(ev.Arrived(1, 2, 7, 5, 1, "tuple"))
         assert not any(kept), kept
         ended = MoveView(replace(moving, tasks=(replace(moving.tasks[0], outcome=outcome),)), marks)
-        came = me.handle(ev.ViewRead(_view(4, 1, (ended,), places)))
+        came = me.handle(ev.ViewRead(view_of(4, 1, (ended,), places)))
         kind = ac.NotHere if outcome is Outcome.COMMITTED else ac.TellAgain
         notes = [x.event for x in came if isinstance(x, kind)]
         if outcome is Outcome.COMMITTED:
@@ -296,15 +217,15 @@ def one_is_late() -> None:
     """Of two tasks one gets ready: that it is does not wait for the other one for ever, or both would go back when their time is over."""
     a, b = (Incarnation(f"{w}#1") for w in (A, B))
     me = Participant(a, Wiring({1: (), 2: ()}), 8)
-    both = tuple(replace(_record(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
-    preparing = replace(_record(a, b, task=1, epoch=1), tasks=both, paused=0)
+    both = tuple(replace(record_of(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
+    preparing = replace(record_of(a, b, task=1, epoch=1), tasks=both, paused=0)
     marks = {i: Marked(Marks(i), 0) for i in (a, b)}
     places = {1: A, 2: A}
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     for n in both:
         me.handle(ev.TaskStarted(n.task, 1))
-    me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
-    assert ac.WriteMarks not in _kinds(me.handle(ev.StoreAsked(1, 1))), "one write for both"
+    me.handle(ev.ViewRead(view_of(2, 1, (MoveView(preparing, marks),), places)))
+    assert ac.WriteMarks not in kinds_of(me.handle(ev.StoreAsked(1, 1))), "one write for both"
     late = [x for x in me.handle(ev.ReadyLate(1)) if isinstance(x, ac.WriteMarks)]
     assert [x.marks.asked for x in late] == [(1,)], late
     assert not me.handle(ev.ReadyLate(7)), "nothing is known of that move"
@@ -313,20 +234,20 @@ def one_is_late() -> None:
 def fetched_ahead_is_said_together() -> None:
     """Of two tasks that get ready what was copied ahead is fetched: one write says so of both, or of one when the other is late."""
     a, b = (Incarnation(f"{w}#1") for w in (A, B))
-    both = tuple(replace(_record(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
-    preparing = replace(_record(a, b, task=1, epoch=1), tasks=both, paused=0)
+    both = tuple(replace(record_of(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
+    preparing = replace(record_of(a, b, task=1, epoch=1), tasks=both, paused=0)
     for late in (False, True):
         me = Participant(b, Wiring({1: (), 2: ()}), 8)
         empty = {i: Marked(Marks(i), 0) for i in (a, b)}
-        me.handle(ev.ViewRead(_view(1, 1, (MoveView(preparing, empty),), {1: A, 2: A})))
+        me.handle(ev.ViewRead(view_of(1, 1, (MoveView(preparing, empty),), {1: A, 2: A})))
         me.handle(ev.Prepared(1, 1, 1))
-        assert ac.WriteMarks in _kinds(me.handle(ev.Prepared(2, 1, 1)))
+        assert ac.WriteMarks in kinds_of(me.handle(ev.Prepared(2, 1, 1)))
         prepared = Marked(Marks(b, prepared={1: 1, 2: 1}), 1)
         me.handle(ev.MarksRead(1, prepared))
         marks = {a: Marked(Marks(a, asked=(1, 2), ahead=(1, 2)), 1), b: prepared}
-        came = me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), {1: A, 2: A})))
-        assert _kinds(came).count(ac.FetchAhead) == 2
-        assert ac.WriteMarks not in _kinds(me.handle(ev.AheadFetched(1, 1, 1))), "one write for both"
+        came = me.handle(ev.ViewRead(view_of(2, 1, (MoveView(preparing, marks),), {1: A, 2: A})))
+        assert kinds_of(came).count(ac.FetchAhead) == 2
+        assert ac.WriteMarks not in kinds_of(me.handle(ev.AheadFetched(1, 1, 1))), "one write for both"
         written = me.handle(ev.ReadyLate(1) if late else ev.AheadFetched(2, 1, 1))
         fetched = [x.marks.fetched for x in written if isinstance(x, ac.WriteMarks)]
         assert fetched == [{1: 1} if late else {1: 1, 2: 1}], fetched
@@ -337,20 +258,20 @@ def pause_comes_while_saving() -> None:
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
     me = Participant(c, Wiring({1: (2,)}), 8)
     places = {1: C, 2: A}
-    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.ViewRead(view_of(1, 0, (), places)))
     me.handle(ev.TaskStarted(1, 3))
-    first = _record(c, d, task=1, epoch=1)
+    first = record_of(c, d, task=1, epoch=1)
     marks = {c: Marked(Marks(c), 0), d: Marked(Marks(d, prepared={1: 1}), 1)}
     preparing = MoveRecord(first.topology, first.epoch, first.why, first.tasks, 0)
-    me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
+    me.handle(ev.ViewRead(view_of(2, 1, (MoveView(preparing, marks),), places)))
     me.handle(ev.StoreAsked(1, 1))
     me.handle(ev.MarksRead(1, Marked(Marks(c, asked=(1,)), 1)))
-    me.handle(ev.ViewRead(_view(3, 1, (MoveView(first, marks),), places)))
+    me.handle(ev.ViewRead(view_of(3, 1, (MoveView(first, marks),), places)))
     me.handle(ev.Stopped(1, 1))
-    assert ac.Save in _kinds(me.handle(ev.Delivered(1, 1)))
-    second = MoveView(_record(a, b, task=2, epoch=2), {a: Marked(Marks(a), 0), b: Marked(Marks(b), 0)})
-    actions = me.handle(ev.ViewRead(_view(4, 2, (MoveView(first, marks), second), places)))
-    assert ac.SendFence not in _kinds(actions), actions
+    assert ac.Save in kinds_of(me.handle(ev.Delivered(1, 1)))
+    second = MoveView(record_of(a, b, task=2, epoch=2), {a: Marked(Marks(a), 0), b: Marked(Marks(b), 0)})
+    actions = me.handle(ev.ViewRead(view_of(4, 2, (MoveView(first, marks), second), places)))
+    assert ac.SendFence not in kinds_of(actions), actions
 
 
 def restored_where_it_came_from() -> None:
@@ -358,28 +279,28 @@ def restored_where_it_came_from() -> None:
     link = Emitter(1, 2, 7, 8)
     here = Incarnation(f"{A}#1")
     link.handle(ev.Pause(1, 2, 1, here))
-    assert ac.Open in _kinds(link.handle(ev.Resume(1, 2, here)))
+    assert ac.Open in kinds_of(link.handle(ev.Resume(1, 2, here)))
 
 
 def started_anew_where_it_came_from() -> None:
     """Task 2 has moved from A to B, which died at once: it begins anew in the very process that it had left, before the emitter has heard
     of any of that. What the link brings next is the first that this incarnation gets. Also when its state is lost, or the record gone."""
     a, b, c = (Incarnation(f"{w}#1") for w in (A, B, C))
-    paused, marks = _record(a, b), {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
+    paused, marks = record_of(a, b), {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
     ended, lost = (
         replace(paused, tasks=(replace(paused.tasks[0], outcome=o),))
         for o in (Outcome.COMMITTED, Outcome.LOST)
     )
     for left in ((MoveView(ended, marks),), (MoveView(lost, marks),), ()):
         me = Participant(c, Wiring({1: (2,)}), 8)
-        me.handle(ev.ViewRead(_view(1, 0, (), {1: C, 2: A})))
+        me.handle(ev.ViewRead(view_of(1, 0, (), {1: C, 2: A})))
         me.handle(ev.TaskStarted(1, 3))
         link = me.emitters[1, 2]
         assert link.flowing and link.where == a
         link.left(5)
-        actions = me.handle(ev.ViewRead(_view(2, 1, (MoveView(paused, marks),), {1: C, 2: A})))
+        actions = me.handle(ev.ViewRead(view_of(2, 1, (MoveView(paused, marks),), {1: C, 2: A})))
         assert [x.position for x in actions if isinstance(x, ac.SendFence)] == [5]
-        actions = me.handle(ev.ViewRead(_view(3, 1, left, {1: C, 2: A})))
+        actions = me.handle(ev.ViewRead(view_of(3, 1, left, {1: C, 2: A})))
         (opened,) = (x for x in actions if isinstance(x, ac.Open))
         assert (opened.where, opened.position) == (a, 5), opened
         receiver = Receiver(1, 2)
@@ -562,7 +483,7 @@ def emitter_may_be_restored_by_word() -> None:
     restore it, and would send to the place of task 2 that it knows: task 2 is saved there only with its fence, or when the outcome of
     task 1 says that nobody runs it."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
-    first, second = _record(c, d, task=1, epoch=1), _record(a, b, task=2, epoch=2)
+    first, second = record_of(c, d, task=1, epoch=1), record_of(a, b, task=2, epoch=2)
     places = {1: C, 2: A}
 
     def view(number: int, tasks: MoveRecord, **one: Marks) -> View:
@@ -575,21 +496,21 @@ def emitter_may_be_restored_by_word() -> None:
     gone = replace(first, tasks=(replace(first.tasks[0], outcome=Outcome.ROLLED_BACK),))
     for ended in (False, True):
         me = Participant(a, Wiring({1: (2,)}), 8)
-        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.ViewRead(view_of(1, 0, (), places)))
         me.handle(ev.TaskStarted(2, 3))
         me.handle(ev.Opened(1, 2, 5, 0))
         ready = replace(second, paused=0)
         marks = {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
-        me.handle(ev.ViewRead(_view(2, 2, (MoveView(ready, marks),), places)))
+        me.handle(ev.ViewRead(view_of(2, 2, (MoveView(ready, marks),), places)))
         me.handle(ev.StoreAsked(2, 2))
-        assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(view(3, first)))), (
+        assert ac.StopTask not in kinds_of(me.handle(ev.ViewRead(view(3, first)))), (
             "it does not wait for task 1"
         )
         if ended:
-            assert ac.StopTask in _kinds(me.handle(ev.ViewRead(view(4, gone))))
+            assert ac.StopTask in kinds_of(me.handle(ev.ViewRead(view(4, gone))))
         else:
             restored = view(4, first, d=Marks(d, prepared={1: 1}, restored={1: 1}))
-            assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(restored)))
-            assert ac.StopTask in _kinds(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))
+            assert ac.StopTask not in kinds_of(me.handle(ev.ViewRead(restored)))
+            assert ac.StopTask in kinds_of(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))
         me.handle(ev.Stopped(2, 2))
-        assert ac.Save in _kinds(me.handle(ev.Delivered(2, 2)))
+        assert ac.Save in kinds_of(me.handle(ev.Delivered(2, 2)))

@@ -36,7 +36,7 @@ from elastic.migration.snapshot import InLink, TaskLinks
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.model.topology import TopologySpec
-from protocol_tests.scenarios import A, B, C, line
+from protocol_tests.situations import A, B, C, line
 
 ME = Incarnation(f"{A}#1")
 numbers = st.integers(1, 1 << 40)

@@ -15,7 +15,7 @@ from protocol_tests.pauses import (
     takes_turns_without_nimbus,
     two_writes_and_two_notifications,
 )
-from protocol_tests.scenarios import A, B, C, D, calm, flow, line, move, phase, until, worker
+from protocol_tests.situations import A, B, C, D, calm, flow, line, move, phase, until, worker
 
 
 @pytest.mark.parametrize("hints", [True, False])

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from elastic.errors import ProtocolViolation
-from protocol_tests import ends, pauses, restarts, returns, scenarios, user_topology
+from protocol_tests import ends, pauses, restarts, returns, scenarios, situations, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
@@ -57,7 +57,7 @@ SCENARIOS = {
     "who was gone is gone, though it was only heard whose turn it is": pauses.waits_for_who_may_have_begun_anew,
     "whose turn is next does not hear of it": pauses.hears_of_its_turn,
     "a word that the last one is restored brings nobody a turn": pauses.takes_turns_and_rests,
-    "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
+    "restored is written for all together": partial(pauses.resumes_at_once, situations.B),
     "links go on while what has left is confirmed": ends.stopped_while_it_has_something_to_send,
     "who stays asks for no room again": ends.stopped_while_it_has_something_to_send,
     "sends to who is gone": ends.who_is_gone_is_held_for,

@@ -26,19 +26,19 @@ from protocol_tests import returns
 from protocol_tests.pauses import only_the_links_to_the_moving_task_hold
 from protocol_tests.profiles import PROFILE
 from protocol_tests.restarts import node_dies_after_saved
-from protocol_tests.scenarios import (
+from protocol_tests.scenarios import both_nodes_die_after_saved
+from protocol_tests.situations import (
     A,
     B,
     C,
     D,
-    _marked,
-    _record,
-    both_nodes_die_after_saved,
     calm,
     flow,
     line,
+    marks_of,
     move,
     phase,
+    record_of,
     until,
     worker,
 )
@@ -322,8 +322,8 @@ def test_a_notifier_is_its_record() -> None:
 
 def test_nothing_is_said_before_it_is_written() -> None:
     """Nor what could not be written: somebody was first, and something else follows from that."""
-    made = _record(AT, TO)
-    marks = _marked(a=Marks(AT, asked=(2,)), b=Marks(TO, prepared={2: 1}))
+    made = record_of(AT, TO)
+    marks = marks_of(a=Marks(AT, asked=(2,)), b=Marks(TO, prepared={2: 1}))
     alone = (ev.Host(A, AT, NodeId("n0")),)
     notifier = Notifier.from_record(made, 0)
 

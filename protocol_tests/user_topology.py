@@ -10,8 +10,8 @@ from elastic.api.components import Bolt, Spout
 from elastic.api.fields import Fields
 from elastic.migration import events as ev
 from elastic.model.ids import Incarnation, NodeId
-from protocol_tests.scenarios import A, B, C, D, calm, flow, move, until
 from protocol_tests.shape import Shape
+from protocol_tests.situations import A, B, C, D, calm, flow, move, until
 from protocol_tests.worker import Worker
 
 

@@ -347,9 +347,8 @@ def _loose(staying: Sequence[Node], wants: Wants, params: Infrastructure) -> Nod
         if sum(n.slots for n in rest) < max(wants.workers, sum(n.used for n in staying)):
             continue
         share = min(params.target, 1.0 - params.margin)
-        left = sum(n.cores for n in rest) + (
-            node.cores if node.sharing > 1 else 0.0
-        )  # the others there have them then
+        # Where others share its machine they have its cores then.
+        left = sum(n.cores for n in rest) + (node.cores if node.sharing > 1 else 0.0)
         if all(n.cores > 0 for n in staying) and wants.cores > share * left:
             continue
         return node

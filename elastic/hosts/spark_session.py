@@ -125,9 +125,8 @@ class Session:
 
     def _without_tasks(self, tag: str) -> bool:
         tracker = self._context.statusTracker()
-        jobs = (
-            self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
-        )  # PySpark's own asks by group only
+        # PySpark's own asks by group only.
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
         found = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
         stages = [tracker.getStageInfo(stage) for info in found for stage in info.stageIds]
         if not stages or any(s is None or s.numActiveTasks for s in stages):
