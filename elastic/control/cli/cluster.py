@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     "--zookeeper",
     default="",
     metavar="HOSTS",
-    help="An external ensemble, host:port[,host:port…][/path] [own server].",
+    help="An external ensemble, ZooKeeper 3.5 or newer, host:port[,host:port…][/path] [own server].",
 )
 @click.option(
     "--store",
