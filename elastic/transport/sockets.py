@@ -243,9 +243,9 @@ class SocketTransport:
         """Forget sessions of earlier lives of that worker, and the oldest of too many; never a connected one."""
         worker, life = worker_of(sender), life_of(sender)
         idle = [i for i, s in self._sources.items() if s.inlet is None]
-        for incarnation in idle:
-            earlier = worker_of(incarnation) == worker and life_of(incarnation) <= life
-            if earlier or len(self._sources) >= _MOST_SOURCES:
+        earlier = [i for i in idle if worker_of(i) == worker and life_of(i) <= life]
+        for incarnation in earlier + [i for i in idle if i not in earlier]:
+            if incarnation in earlier or len(self._sources) >= _MOST_SOURCES:
                 del self._sources[incarnation]
 
     def _sever(self) -> None:

@@ -278,7 +278,7 @@ def test_sessions_of_who_has_gone_are_bounded_and_one_for_each_worker(
     monkeypatch.setattr(sockets, "_MOST_SOURCES", 4)
     b, _ = start(B)
     kept = []
-    for who in ("t@n/1#1", "t@n/2#1", "t@n/3#1", "t@n/3#2", "t@n/4#1", "t@n/5#1"):
+    for who in ("t@n/1#1", "t@n/2#1", "t@n/3#1", "t@n/3#2", "t@n/4#1", "t@n/4#2", "t@n/5#1"):
         with connect(b) as sock:
             sock.sendall(Hello(5, 1, False, 1000, 1000, 1000, 0, Incarnation(who), B).encode())
             assert read_welcome(sock).verdict is Verdict.OK
@@ -286,7 +286,8 @@ def test_sessions_of_who_has_gone_are_bounded_and_one_for_each_worker(
             assert hung_up(sock), "its connection has ended, its session is kept"
         kept.append(list(b._sources))
     assert kept[3] == ["t@n/1#1", "t@n/2#1", "t@n/3#2"], "an earlier life goes"
-    assert kept[-1] == ["t@n/2#1", "t@n/3#2", "t@n/4#1", "t@n/5#1"], "the oldest goes"
+    assert kept[5] == ["t@n/1#1", "t@n/2#1", "t@n/3#2", "t@n/4#2"], "and makes room"
+    assert kept[-1] == ["t@n/2#1", "t@n/3#2", "t@n/4#2", "t@n/5#1"], "the oldest goes"
 
 
 def test_a_peer_that_vanishes_without_a_word_is_noticed_within_ten_seconds(start: Start) -> None:
