@@ -443,7 +443,7 @@ def test_that_it_waits_for_as_long_as_a_session_lets_it_is_found(
 ) -> None:
     monkeypatch.setattr("elastic.coordination._client._FIRST", 120.0)
     with pytest.raises(Unavailable, match="does not answer as ZooKeeper"):
-        connect(f"{deaf.address}/{real.root}", session_timeout=120.0, connect_timeout=2.0)
+        connect(f"{deaf.address}/{real.root}", session_timeout=12.0, connect_timeout=2.0)
 
 
 def test_roots_are_made_and_kept_apart(zookeeper_server: EmbeddedZooKeeper) -> None:
