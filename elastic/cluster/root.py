@@ -18,7 +18,7 @@ from elastic.api.settings import SETTINGS, setting
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete
 from elastic.errors import Conflict, ElasticError, Refused
-from elastic.hosts.generation import ATTEMPTS, of_start
+from elastic.hosts.generation import start_of
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName, node_of
@@ -220,8 +220,4 @@ def _start(coordination: Coordination, node: NodeId) -> range:
     if value is None:
         return range(0)
     info = decode(value.data, NodeInfo)
-    return (
-        of_start(info.generation - 1, False)
-        if info.kind != "spark"
-        else of_start(info.generation - ATTEMPTS, True)
-    )
+    return start_of(info.generation, info.kind == "spark")

@@ -31,6 +31,11 @@ def of_start(highest: int, restarts: bool) -> range:
     return range(of_attempt(start, 0), of_attempt(start + 1, 0))
 
 
+def start_of(generation: int, restarts: bool) -> range:
+    """The generations of the start of which this is one."""
+    return of_start(generation - (ATTEMPTS if restarts else 1), restarts)
+
+
 def with_attempt(arguments: Sequence[str], attempt: int) -> tuple[str, ...]:
     """The arguments with the value of `--generation` replaced by that of the attempt; unchanged where there is none."""
     result = list(arguments)

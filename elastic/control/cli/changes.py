@@ -68,13 +68,8 @@ def kill(settings: Settings, name: str, wait: float, yes: bool) -> None:
     left = f"Nimbus, once told, goes on killing {name}; {settings.command('list')} shows when it is gone."
     with Waiting(f"killing {name}"), leaving(left), settings.connect() as client:
         client.kill(name, wait=wait)
-    _tell(settings, {"topology": name, "gone": True}, f"{name} is gone.")
-
-
-def _tell(settings: Settings, data: dict[str, Any], said: str) -> None:
-    """What was done: as data for programs, and in words. There is no table of it."""
-    output.show(settings, data, lambda: None)
-    note(said)
+    output.show_data(settings, {"topology": name, "gone": True})
+    note(f"{name} is gone.")
 
 
 @command(
@@ -87,7 +82,8 @@ def activate(settings: Settings, name: str) -> None:
     """Let a topology's spouts emit again."""
     with Waiting(f"activating {name}"), settings.connect() as client:
         client.activate(name)
-    _tell(settings, {"topology": name, "status": "active"}, f"{name} is active.")
+    output.show_data(settings, {"topology": name, "status": "active"})
+    note(f"{name} is active.")
 
 
 @command(
@@ -118,19 +114,14 @@ def deactivate(settings: Settings, name: str, wait: float) -> None:
     ):
         client.on_lost(waiting.lost)
         drained = client.deactivate(name, wait=wait)
-    done = {"topology": name, "status": "inactive", "drained": drained}
+    output.show_data(settings, {"topology": name, "status": "inactive", "drained": drained})
     if wait and not drained:
-        output.show(settings, done, lambda: None)
         raise DeadlineExceeded(
             f"{name} is inactive, but has not worked off everything within {output.duration(wait)}.",
             remedy=f"{settings.command('top', name)} shows where tuples wait, {settings.command('stacks', name)} which call into user"
             " code does not return.",
         )
-    _tell(
-        settings,
-        done,
-        f"{name} is inactive" + (", and everything emitted has been worked off." if drained else "."),
-    )
+    note(f"{name} is inactive" + (", and everything emitted has been worked off." if drained else "."))
 
 
 class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -306,7 +306,7 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
             ended = True
             waiting.line(f"Cluster {settings.cluster} is down.")
     data = {"cluster": settings.cluster, "ended": ended, "removed": stale and not ended}
-    output.show(settings, data, lambda: None)
+    output.show_data(settings, data)
 
 
 @command(

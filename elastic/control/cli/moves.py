@@ -166,7 +166,7 @@ def move(
             request.taken()
             found = (m for m in client.moves(name) if m.state != "ended" and whys.asked_by(m.why, asked))
             begun = [present.move(m) for m in found]
-        output.show(settings, {"topology": name, "epoch": int(epoch), "moves": begun}, lambda: None)
+        output.show_data(settings, {"topology": name, "epoch": int(epoch), "moves": begun})
         note(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )

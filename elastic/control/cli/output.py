@@ -75,6 +75,11 @@ def show(settings: Settings, data: Any, table: Callable[[], None]) -> None:
         write(settings, data)
 
 
+def show_data(settings: Settings, data: Any) -> None:
+    """Write one answer of which there is no table, for programs: what it says to people is said otherwise."""
+    show(settings, data, lambda: None)
+
+
 @contextmanager
 def apart(settings: Settings) -> Iterator[None]:
     """Inside, what the user's code prints goes to standard error where data is JSON or YAML: among it would be neither."""

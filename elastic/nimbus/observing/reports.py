@@ -167,9 +167,10 @@ class ReportStore:
     def retain(self, topologies: Container[TopologyName]) -> None:
         """There are no others: what came of one after its record had gone is dropped."""
         with self._lock:
-            for store in (self._measured, self._errors, self._lives):
-                for name in [n for n in store if n not in topologies]:
-                    store.pop(name, None)
+            known = {*self._measured, *self._errors, *self._lives}
+        for name in known:
+            if name not in topologies:
+                self.forget(name)
 
     def forget(self, topology: TopologyName) -> None:
         """The topology's record is gone."""
