@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from elastic.api.components import Bolt, Component, CustomGrouping, Spout, TaskHook, _Stateful, overrides
+from elastic.api.components import (
+    Bolt,
+    Component,
+    CustomGrouping,
+    Presets,
+    Spout,
+    TaskHook,
+    _Stateful,
+    overrides,
+)
 from elastic.api.fields import Fields
 from elastic.api.settings import check_component, check_settings
 from elastic.api.state import declared_states
@@ -84,7 +93,8 @@ class _Declared(Generic[C]):
         self.component = component
         self.executors = executors if executors is not None else 1
         self.tasks = tasks if tasks is not None else self.executors
-        self.config = dict(config)
+        presets: Mapping[str, Any] = component.presets if isinstance(component, Presets) else {}
+        self.config = {**presets, **config}
         self.inputs: list[InputSpec] = []
         self.custom_groupings: dict[int, CustomGrouping] = {}
         self.hooks: list[TaskHook] = []

@@ -277,6 +277,16 @@ class StatefulBolt(_Stateful, Bolt):
     """A bolt with state."""
 
 
+class Presets:
+    """A mix-in of components that bring settings along.
+
+    Attributes:
+        presets: Settings of the component, by name. Those that `TopologyBuilder.bolt` and `spout` are given go before them.
+    """
+
+    presets: ClassVar[Mapping[str, Any]] = {}
+
+
 class CustomGrouping(ABC):  # noqa: B024
     """A user's own stream grouping: subclass and fill in `choose`.
 

@@ -1,0 +1,167 @@
+"""The directory at which Spark and a topology meet: files that appear whole, are never changed, and go when both sides are done with them.
+
+Nothing of a pipe is in memory only, so either side may stop, fail or begin again while the other goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elastic.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+SCHEMA = "schema.arrow"
+"""The columns, as the topology's side declares them."""
+_PART = ".part"
+_DIGITS = 20
+
+
+class Pipe:
+    """A directory, by its path or by what pyarrow can open: `hdfs://`, `s3://`, `gs://`, `file://`.
+
+    Args:
+        where: A relative path is one of the process that makes this.
+
+    Raises:
+        ConfigError: pyarrow cannot open such a place, or it is a file.
+    """
+
+    def __init__(self, where: str) -> None:
+        from pyarrow import ArrowException, fs
+
+        self.where = where
+        try:
+            if "://" in where:
+                self._fs, self._root = fs.FileSystem.from_uri(where)
+            else:
+                self._fs, self._root = fs.LocalFileSystem(), str(Path(where).expanduser().absolute())
+            kind = self._fs.get_file_info(self._root).type
+        except (ArrowException, OSError, ValueError) as e:
+            raise ConfigError(f"The pipe {where} cannot be opened: {e}.") from e
+        if kind is fs.FileType.File:
+            raise ConfigError(f"The pipe {where} is a file: it has to be a directory.")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _info(self, name: str) -> fs.FileInfo:
+        return self._fs.get_file_info(self._path(name))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        from pyarrow import fs
+
+        return self._info(name).type is fs.FileType.File
+
+    def files(self, folder: str) -> dict[str, int]:
+        """What is in a folder: size in bytes by name, in the order of the names; nothing if there is no such folder."""
+        return {n: size for n, size, file in self._entries(folder) if file}
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, in order."""
+        return [n for n, _, file in self._entries(folder) if not file]
+
+    def _entries(self, folder: str) -> list[tuple[str, int, bool]]:
+        from pyarrow import fs
+
+        found = self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
+        return sorted(
+            (i.base_name, i.size or 0, i.type is fs.FileType.File)
+            for i in found
+            if not i.base_name.endswith(_PART)
+        )
+
+    def read(self, name: str) -> bytes | None:
+        """A whole file; None if there is none."""
+        try:
+            with self._fs.open_input_stream(self._path(name)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Let a file appear with that content, in place of one that may be there."""
+        with self.writing(name) as file:
+            file.write(content)
+
+    def writing(self, name: str) -> Writing:
+        """A file to be written: it appears at the end of the `with` block, and does not if that raises."""
+        return Writing(self._fs, self._path(name))
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to be read.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        return self._fs.open_input_file(self._path(name))
+
+    def delete(self, name: str) -> None:
+        """Let a file go, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self._path(name))
+
+    # --- the columns
+
+    def schema(self) -> pa.Schema | None:
+        """What the topology's side has declared; None as long as it has not."""
+        import pyarrow as pa
+
+        found = self.read(SCHEMA)
+        return None if found is None else pa.ipc.read_schema(pa.py_buffer(found))
+
+    def declare(self, schema: pa.Schema) -> None:
+        """Declare the columns. All tasks of a component do, and so do those of the next topology.
+
+        Raises:
+            ConfigError: Others were declared before.
+        """
+        before = self.schema()
+        if before is None:
+            self.write(SCHEMA, schema.serialize().to_pybytes())
+        elif not before.equals(schema):
+            raise ConfigError(
+                f"The pipe {self.where} has the columns {spelt(before)}, not {spelt(schema)}.",
+                remedy="Use another directory, or remove this one when nothing in it is needed.",
+            )
+
+
+class Writing:
+    """See `Pipe.writing`."""
+
+    def __init__(self, files: fs.FileSystem, path: str) -> None:
+        self._fs, self._path = files, path
+        self._part = f"{path}.{uuid.uuid4().hex}{_PART}"
+
+    def __enter__(self) -> pa.NativeFile:
+        self._fs.create_dir(self._path.rpartition("/")[0], recursive=True)
+        self._file = self._fs.open_output_stream(self._part)
+        return self._file
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            self._fs.move(self._part, self._path)
+        else:
+            self._fs.delete_file(self._part)
+
+
+def numbered(number: int, end: str) -> str:
+    """The name of a file with a number: names sort as numbers do."""
+    return f"{number:0{_DIGITS}}{end}"
+
+
+def number_of(name: str) -> int:
+    """The number in such a name."""
+    return int(name[:_DIGITS])
+
+
+def spelt(schema: pa.Schema) -> str:
+    """Columns for people."""
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
