@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,7 +95,7 @@ class Log:
         numbers = self.numbers()
         return self.entry(numbers[-1]) if numbers else None
 
-    # --- Spark's side: one query at a time writes to a pipe
+    # --- Spark's side
 
     def write(self, partition: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Part:
         """Write a part, which is nobody's until it is handed over.
@@ -114,7 +114,7 @@ class Log:
             size = file.tell()
         return Part(name, partition, rows, size)
 
-    def commit(self, parts: Iterable[Part], query: str = "", batch: int = -1, *, last: bool = False) -> bool:
+    def commit(self, parts: Sequence[Part], query: str = "", batch: int = -1, *, last: bool = False) -> bool:
         """Hand over a batch.
 
         Args:
@@ -127,18 +127,17 @@ class Log:
         Raises:
             Ended: An entry has said that it is the last.
         """
-        before = self.newest()
-        if before is not None and query and batch <= before.batches.get(query, -1):
-            self.discard(parts)
-            return False
-        if before is not None and before.last:
-            raise Ended(self.pipe.where)
-        batches = dict(before.batches) if before is not None else {}
-        if query:
-            batches[query] = batch
-        entry = Entry(before.number + 1 if before is not None else 0, tuple(parts), batches, last)
-        self.pipe.write(_name(entry.number), msgspec.json.encode(entry))
-        return True
+        while True:
+            before = self.newest() or Entry(-1)
+            if query and batch <= before.batches.get(query, -1):
+                self.discard(parts)
+                return False
+            if before.last:
+                raise Ended(self.pipe.where)
+            batches = {**before.batches, query: batch} if query else before.batches
+            entry = Entry(before.number + 1, tuple(parts), batches, last)
+            if self.pipe.create(_name(entry.number), msgspec.json.encode(entry)):
+                return True  # else somebody else's entry came in between, and stands before this one
 
     def discard(self, parts: Iterable[Part]) -> None:
         """Remove what is not handed over."""

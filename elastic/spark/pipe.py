@@ -6,6 +6,7 @@ Nothing of a pipe is in memory only, so either side may stop, fail or begin agai
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Pipe:
                 self._fs, self._root = fs.FileSystem.from_uri(where)
             else:
                 self._fs, self._root = fs.LocalFileSystem(), str(Path(where).expanduser().absolute())
+            self._local = isinstance(self._fs, fs.LocalFileSystem)
             kind = self._fs.get_file_info(self._root).type
         except (ArrowException, OSError, ValueError) as e:
             raise ConfigError(f"The pipe {where} cannot be opened: {e}.") from e
@@ -61,21 +63,24 @@ class Pipe:
 
     def files(self, folder: str) -> dict[str, int]:
         """What is in a folder: size in bytes by name, in the order of the names; nothing if there is no such folder."""
-        return {n: size for n, size, file in self._entries(folder) if file}
+        from pyarrow import fs
+
+        return {i.base_name: i.size or 0 for i in self._infos(folder) if i.type is fs.FileType.File}
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder, in order."""
-        return [n for n, _, file in self._entries(folder) if not file]
-
-    def _entries(self, folder: str) -> list[tuple[str, int, bool]]:
         from pyarrow import fs
 
-        found = self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
-        return sorted(
-            (i.base_name, i.size or 0, i.type is fs.FileType.File)
-            for i in found
-            if not i.base_name.endswith(_PART)
-        )
+        return [i.base_name for i in self._infos(folder) if i.type is fs.FileType.Directory]
+
+    def _infos(self, folder: str) -> list[fs.FileInfo]:
+        from pyarrow import fs
+
+        try:
+            found = self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
+        except FileNotFoundError:  # it is just being made
+            return []
+        return sorted((i for i in found if not i.base_name.endswith(_PART)), key=lambda i: i.base_name)
 
     def read(self, name: str) -> bytes | None:
         """A whole file; None if there is none."""
@@ -89,6 +94,28 @@ class Pipe:
         """Let a file appear with that content, in place of one that may be there."""
         with self.writing(name) as file:
             file.write(content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Let a file appear with that content, unless there is one.
+
+        Returns:
+            False: there is one. Of several who try at the same moment one succeeds where the place is a path; other file systems have no
+            such step, and there the last one does.
+        """
+        if not self._local:
+            if self.has(name):
+                return False
+            self.write(name, content)
+            return True
+        part = f"{name}.{uuid.uuid4().hex}{_PART}"
+        self.write(part, content)
+        try:
+            os.link(self._path(part), self._path(name))
+        except FileExistsError:
+            return False
+        finally:
+            self.delete(part)
+        return True
 
     def writing(self, name: str) -> Writing:
         """A file to be written: it appears at the end of the `with` block, and does not if that raises."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,37 @@ def test_the_last_entry_ends_the_spout_and_nothing_comes_after_it(tmp_path: Path
     assert task.ended
     with pytest.raises(Ended):
         log.commit([part(log, 0, (0, 1))])
+
+
+def test_who_finds_the_number_taken_takes_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, other, true = log_of(str(tmp_path)), log_of(str(tmp_path)), Log.newest
+
+    def newest(self: Log) -> Entry | None:
+        found = true(self)
+        if self is log and other.newest() is None:
+            other.commit([part(other, 0, (0, 0))], "theirs", 7)  # between the look and what follows from it
+        return found
+
+    monkeypatch.setattr(Log, "newest", newest)
+    assert log.commit([part(log, 1, (1, 0))], "mine", 3)
+    assert log.numbers() == [0, 1]
+    last = true(log)
+    assert last is not None and last.batches == {"theirs": 7, "mine": 3}
+    assert not list((tmp_path / LOG).glob("*.part"))
+
+
+def test_of_many_that_commit_at_once_each_has_an_entry(tmp_path: Path) -> None:
+    logs = [log_of(str(tmp_path)) for _ in range(4)]
+
+    def commit(number: int) -> None:
+        for batch in range(10):
+            logs[number].commit([Part(f"{number}-{batch}", 0, 0, 0)], str(number), batch)
+
+    with ThreadPoolExecutor(len(logs)) as pool:
+        list(pool.map(commit, range(len(logs))))
+    entries = [logs[0].entry(n) for n in logs[0].numbers()]
+    assert [e.number for e in entries if e is not None] == list(range(40))
+    assert len({p.name for e in entries if e is not None for p in e.parts}) == 40
 
 
 def test_a_batch_that_comes_again_after_the_last_is_still_known(tmp_path: Path) -> None:
