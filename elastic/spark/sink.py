@@ -55,6 +55,7 @@ class DataFrameSink(Presets, StatefulBolt):
         self.number = -1  # of the next segment; -1: this task has written none
         self.pending: list[pa.RecordBatch] = []
         self.count = 0  # rows of those
+        self.saved = False  # what is pending is somewhere else, if this task does not go on
         self.unread = 0  # bytes of segments, as known at the last look
         self.files: Pipe | None = None
         self.written: Counter | None = None
@@ -67,6 +68,7 @@ class DataFrameSink(Presets, StatefulBolt):
         self.written = context.counter("rows_written")
 
     def get_state(self) -> object:
+        self.saved = True
         return {
             "number": self.number,
             "pending": segments.encoded(self.pending, self.schema) if self.pending else b"",
@@ -89,6 +91,7 @@ class DataFrameSink(Presets, StatefulBolt):
         table = pa.Table.from_batches([batch.select(names)]).cast(self.schema)
         if self.max_bytes and self.unread > self.max_bytes:
             self._slow_down()
+        self.saved = False
         self.pending += table.to_batches()
         self.count += batch.num_rows
         if self.count >= self.most:
@@ -99,6 +102,10 @@ class DataFrameSink(Presets, StatefulBolt):
 
     def finish(self) -> None:
         self._write()
+
+    def cleanup(self) -> None:
+        if not self.saved:  # the topology was killed
+            self._write()
 
     def _write(self) -> None:
         assert self.files is not None and self.written is not None

@@ -162,6 +162,19 @@ def test_a_full_pipe_is_told_and_takes_slowly_until_it_is_read(tmp_path: Path) -
     assert len(told) == 1 and task.sink.unread < 1 << 20
 
 
+def test_what_is_pending_is_written_at_the_end_unless_it_has_moved(tmp_path: Path) -> None:
+    task, pipe = Written(str(tmp_path)), Pipe(str(tmp_path))
+    task.give((0, 0))
+    before = task.sink
+    task.move()
+    before.cleanup()
+    assert segments.ends(pipe) == {}
+    task.sink.get_state()  # for a move that comes to nothing
+    task.give((0, 1))
+    task.sink.cleanup()
+    assert pairs(list(segments.read(pipe, "00000", 0))) == [(0, 0), (0, 1)]
+
+
 def test_many_small_batches_are_one_in_a_segment(tmp_path: Path) -> None:
     task = Written(str(tmp_path))
     for n in range(5):
