@@ -16,6 +16,7 @@ import types
 import typing
 import unicodedata
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -140,22 +141,42 @@ class Tuple(msgspec.Struct):
     def __iter__(self) -> Iterator[Any]:
         return iter(msgspec.structs.astuple(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In a state, or as a value of another tuple: another process finds its class by the stream.
+        return _again, (self._stream, self.values)  # type: ignore[attr-defined]
+
+
+# One class for equal streams, so that a tuple that comes back equals those that are received.
+_classes: weakref.WeakValueDictionary[Any, type[Tuple]] = weakref.WeakValueDictionary()
+
 
 def tuple_class(component: str, stream: StreamSpec) -> type[Tuple]:
-    """Make the tuple class of a stream."""
+    """Make the tuple class of a stream, or find it."""
+    return _class_of((str(component), str(stream.id), tuple((f.name, f.type) for f in stream.fields)))
+
+
+def _again(stream: tuple[Any, ...], values: tuple[Any, ...]) -> Tuple:
+    return _class_of(stream)(*values)
+
+
+def _class_of(stream: tuple[str, str, tuple[tuple[str, str], ...]]) -> type[Tuple]:
+    found = _classes.get(stream)
+    if found is not None:
+        return found
+    component, name, fields = stream
     # Without containers among the values there can be no cycles, and the collector need not look at the tuples.
-    atomic = all(f.type in _ATOMIC for f in stream.fields)
-    name = "".join(c if c.isalnum() else "_" for c in f"{component}_{stream.id}")
+    atomic = all(kind in _ATOMIC for _, kind in fields)
     made = msgspec.defstruct(
-        name,
-        [(f.name, type_of(f.type)) for f in stream.fields],
+        "".join(c if c.isalnum() else "_" for c in f"{component}_{name}"),
+        [(field, type_of(kind)) for field, kind in fields],
         bases=(Tuple,),
+        namespace={"_stream": stream},
         frozen=True,
         array_like=True,
         gc=not atomic,
         module="elastic.tuples",
     )
-    return typing.cast(type[Tuple], made)
+    return _classes.setdefault(stream, typing.cast(type[Tuple], made))
 
 
 def misfits_of(stream: StreamSpec) -> Callable[[Sequence[Tuple]], list[Tuple]] | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, testing
+from elastic.api.fields import tuple_class
 from elastic.errors import ElasticError, ExecutionError, TopologyError
+from elastic.model.ids import StreamId
+from elastic.model.topology import StreamSpec
 from elastic.testing import BoltTester, SpoutTester, collect
 
 
@@ -89,6 +95,37 @@ def test_a_bolt_moves_with_all_that_it_has() -> None:
     after: Any = tester.component
     assert after.by == {"3": [3], "4": [4]} and tester.metrics["seen"] == 2
     assert tester.move() == [(-1,)] and tester.execute(1) == [(8,)]
+
+
+class Waits(StatefulBolt):
+    """Keeps what it receives, as the side of a join does."""
+
+    outputs = Fields(waited=int, equal=bool)
+    tuples = KeyedState[str, Any]()
+    seen = KeyedState[Any, int](int)
+
+    def execute(self, tup: Any) -> None:
+        self.seen[tup] += 1
+        before = self.tuples.get(tup.key)
+        if before is not None:
+            self.emit(before.at, before == tup)
+        self.tuples[tup.key] = tup
+
+
+def test_a_tuple_in_a_state_moves_and_equals_those_that_come() -> None:
+    tester = BoltTester(Waits(), Fields(key=str, at=int))
+    tester.execute("a", 1)
+    tester.move()
+    assert tester.execute("a", 1) == [(1, True)]
+    assert list(tester.state["seen"].values()) == [2]
+
+
+def test_a_tuple_is_read_in_another_process() -> None:
+    stream = StreamSpec(StreamId("late"), Fields("why", n=int).specs)
+    saved = pickle.dumps(tuple_class("join", stream)("slow", 3))
+    code = f"import pickle; t = pickle.loads({saved!r}); print(t.why, t.n, t.fields, t)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "slow 3 ('why', 'n') join_late(why='slow', n=3)\n"
 
 
 @pytest.mark.parametrize(
