@@ -130,12 +130,21 @@ class _Tester:
             self.component, self.context = old, context
             raise
         put_metrics(self.context, *metrics)
-        old.cleanup()
+        self._clean_up(old)
         return self.take()
 
     def close(self) -> None:
         """End the task."""
-        self.component.cleanup()
+        self._clean_up(self.component)
+
+    def _clean_up(self, component: Component) -> None:
+        from elastic.worker.executing.wiring import Unheard
+
+        unheard = Unheard(component)
+        component.cleanup()
+        complaint = unheard.complaint("tested", self._task)
+        if complaint is not None:
+            self.warnings.append(("cleanup-emitted", complaint))
 
     @property
     def metrics(self) -> Mapping[str, float]:

@@ -21,6 +21,7 @@ ERRORS = frozenset(
         "executor-abandoned",
         "bundle-failed",
         "hook-failed",
+        "cleanup-emitted",
         "cleanup-failed",
         "state-lost",
         "worker-lost",

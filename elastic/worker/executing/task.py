@@ -29,7 +29,7 @@ from elastic.worker.executing.pace import Pace
 from elastic.worker.executing.part import weakly
 from elastic.worker.executing.spouts import SpoutDriver
 from elastic.worker.executing.task_queue import TaskQueue
-from elastic.worker.executing.wiring import TaskListener, wire_up
+from elastic.worker.executing.wiring import TaskListener, Unheard, wire_up
 from elastic.worker.tuples.batch import Batch
 
 if TYPE_CHECKING:
@@ -310,8 +310,12 @@ class Task(TaskQueue):
             return
         self.closed = True
         if self.prepared:
+            unheard = Unheard(self.component)
             for what in (self.component.cleanup, *(h.cleanup for h in self._hooks)):
                 self.failures.told_of_cleanup(what)
+            complaint = unheard.complaint(str(self.spec.id), self.id)
+            if complaint is not None:
+                self._listener.on_task_event(self, "cleanup-emitted", complaint, Severity.WARNING, {})
         self.discard()
 
     def discard(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from elastic.api.components import Component, TaskHook
@@ -11,6 +11,7 @@ from elastic.api.context import TopologyContext
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
+from elastic.model.words import counted
 from elastic.worker.emitting.calls import Calls
 from elastic.worker.executing.failures import Failures
 from elastic.worker.tuples.batch import Item
@@ -59,6 +60,35 @@ def wire_up(component: Component, context: TopologyContext, calls: Calls, spec: 
         own["_emit_each"] = calls.emits_each["default"]
     # Not by assignment, which frozen dataclasses refuse.
     object.__setattr__(component, "__dict__", own)
+
+
+class Unheard:
+    """Takes what a component emits in `cleanup`, and counts it: whoever would get it takes nothing from this task any more."""
+
+    def __init__(self, component: Component) -> None:
+        self._count = 0
+        one, every = self._one, self._every
+        component.__dict__.update(
+            emit=one, emit_to=one, emit_direct=one, emit_all=every, emit_batch=self._batch
+        )
+
+    def complaint(self, component: str, task: int) -> str | None:
+        """What is to be said of it; None: nothing was emitted."""
+        if not self._count:
+            return None
+        return (
+            f"cleanup() of {component!r} (task {task}) emitted {counted(self._count, 'tuple')}, which nobody takes any more: emit in "
+            "finish(), and keep in the state what is unfinished when a task moves."
+        )
+
+    def _one(self, *values: Any, **named: Any) -> None:
+        self._count += 1
+
+    def _every(self, values: Iterable[Any], stream: str = "default") -> None:
+        self._count += sum(1 for _ in values)
+
+    def _batch(self, batch: Any, stream: str = "default") -> None:
+        self._count += len(batch)
 
 
 def observed(

@@ -83,18 +83,21 @@ class Own(StatefulBolt):
         self.total = state["total"]
 
     def cleanup(self) -> None:
-        self.emit(-1)
+        self.emit_to("default", -1)
+        self.emit_all(range(2))
 
 
 def test_a_bolt_moves_with_all_that_it_has() -> None:
     tester = BoltTester(Own(), Fields(n=int))
     before = tester.component
     tester.execute(3)
-    assert tester.move() == [(-1,)], "the old copy is cleaned up"
+    assert tester.move() == [], "nobody takes what the old copy emits as it is cleaned up"
+    ((kind, message),) = tester.warnings
+    assert kind == "cleanup-emitted" and "emitted 3 tuples, which nobody takes any more" in message
     assert tester.component is not before and tester.execute(4) == [(7,)]
     after: Any = tester.component
     assert after.by == {"3": [3], "4": [4]} and tester.metrics["seen"] == 2
-    assert tester.move() == [(-1,)] and tester.execute(1) == [(8,)]
+    assert tester.move() == [] and tester.execute(1) == [(8,)]
 
 
 class Waits(StatefulBolt):

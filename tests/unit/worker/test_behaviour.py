@@ -211,11 +211,13 @@ class EmitsInCleanup(Bolt):
             self.emit(n)
 
 
-def test_a_cleanup_that_emits_to_nobody_does_not_hold_up_the_end() -> None:
+def test_a_cleanup_that_emits_to_nobody_does_not_hold_up_the_end_and_is_said() -> None:
     with LocalCluster() as cluster:
         r = cluster.submit(topology(EmitsInCleanup(), Count(0), Do(), queue_rows=8))
         r.stop()
         assert "cleanup-failed" not in kinds(r)
+        (said,) = (e for e in r.events if e.kind == "cleanup-emitted")
+        assert "emitted 10,000 tuples, which nobody takes any more" in said.message
 
 
 class Bad(Spout):
