@@ -164,6 +164,11 @@ def test_what_is_suggested_for_a_function_that_is_not_there_can_be_named(tmp_pat
         load(f"{place}:pack_l.jobs:nope", [])
     suggested = str(caught.value.remedy).partition("name one as ")[2]
     assert suggested.startswith(f"{place}:pack_l.jobs:") and name_of(load(suggested, [])) == "t"
+    with pytest.raises(TopologyError, match="pack_l has no topology") as caught:
+        load(place, [])
+    assert "__init__.py" in str(caught.value.remedy)
+    suggested = str(caught.value.remedy).partition("that does: ")[2]
+    assert name_of(load(suggested.replace("MODULE", "jobs"), [])) == "t"
 
 
 @pytest.mark.parametrize(

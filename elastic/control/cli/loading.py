@@ -275,4 +275,8 @@ def _candidates(module: ModuleType, target: str) -> str:
         place = f"{place}:{module.__name__}"  # it has more than one module
     if names:
         return f"It has {', '.join(names)}: name one as {place}:{names[0]}"
+    if hasattr(module, "__path__"):
+        return (
+            f"Define {FUNCTION}(args) in its __init__.py, or name the module in it that does: {place}.MODULE"
+        )
     return f"It should define: def {FUNCTION}(args): ... return builder.build()"
