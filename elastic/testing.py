@@ -22,6 +22,7 @@ from elastic.api.settings import check_settings
 from elastic.errors import ElasticError, ExecutionError
 from elastic.model.ids import ComponentId, StreamId, TopologyName
 from elastic.model.topology import ComponentSpec, StreamSpec, TopologySpec
+from elastic.model.words import counted
 
 
 class Emitted(list[tuple[Any, ...]]):
@@ -70,9 +71,14 @@ class _Tester:
                 f"{type(self.component).__name__} emitted on stream {stream!r}, which it does not declare.",
                 remedy="Declare it in `outputs` on the class.",
             )
-        made = declared[1](*values)  # the same complaint about a wrong number of values as in a topology
-        self.emitted.append(made.values)
-        self.emitted.streams.setdefault(stream, []).append(made.values)
+        fields = declared[0].fields
+        if len(values) != len(fields):
+            given, names = counted(len(values), "value"), ", ".join(f.name for f in fields)
+            raise TypeError(
+                f"{type(self.component).__name__} emitted {given} on stream {stream!r}, which takes {len(fields)} ({names})"
+            )
+        self.emitted.append(values)
+        self.emitted.streams.setdefault(stream, []).append(values)
 
     def _emit_all(self, values: Iterable[Any], stream: str = "default") -> None:
         single = stream in self._classes and len(self._classes[stream][0].fields) == 1

@@ -377,6 +377,13 @@ def check_state(id: str, component: Component) -> bool:
             f"Component {id!r}: {type(component).__name__} declares state ({', '.join(states)}) but is not stateful.",
             remedy="Subclass StatefulBolt or StatefulSpout.",
         )
+    for name in states:
+        if inspect.isdatadescriptor(inspect.getattr_static(type(component), name, None)):
+            raise TopologyError(
+                f"Component {id!r}: {type(component).__name__} has a property in the place of its state {name!r}: what that returns would "
+                "not move.",
+                remedy="Give one of them another name.",
+            )
     if stateful:
         own = [overrides(component, m, _Stateful) for m in ("get_state", "set_state")]
         if any(own) != all(own):

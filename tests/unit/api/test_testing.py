@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -44,6 +44,21 @@ def test_other_names_are_refused(fields: Fields | None, wrong: dict[str, int]) -
     tester.execute(a=1, b=2)
     with pytest.raises(TypeError, match=f"are a, b, and values were given for {', '.join(wrong)}"):
         tester.execute(**wrong)
+
+
+def test_of_a_wrong_number_of_values_it_is_said_whose_and_which_are_right() -> None:
+    class Emits(Bolt):
+        outputs: ClassVar = {"pairs": Fields("a", b=int)}
+
+        def execute(self, tup: Any) -> None:
+            self.emit_to("pairs", *tup.values)
+
+    said = r"Emits emitted {} on stream 'pairs', which takes 2 \(a, b\)"
+    with pytest.raises(TypeError, match=said.format("1 value")):
+        BoltTester(Emits()).execute(1)
+    with pytest.raises(TypeError, match=said.format("3 values")):
+        BoltTester(Emits()).execute(1, 2, 3)
+    assert BoltTester(Emits()).execute(1, 2) == [(1, 2)]
 
 
 def test_each_stream_has_fields_of_its_own() -> None:
