@@ -79,6 +79,16 @@ class StateOnPlainBolt(Same):
     counts = KeyedState[str, int](int)
 
 
+class Declares(NoState):
+    counts = KeyedState[str, int](int)
+
+
+class HidesItsState(Declares):
+    @property
+    def counts(self) -> dict[str, int]:  # type: ignore[override]
+        return {}
+
+
 class Both(StatefulSpout, StatefulBolt):
     counts = KeyedState[str, int](int)
 
@@ -145,6 +155,11 @@ WRONG: dict[str, tuple[Callable[[TopologyBuilder], Any], type[ElasticError], str
         lambda b: b.bolt("a", StateOnPlainBolt()).shuffle("source"),
         TopologyError,
         "StatefulBolt",
+    ),
+    "a property in the place of a state": (
+        lambda b: b.bolt("a", HidesItsState()).shuffle("source"),
+        TopologyError,
+        "property in the place of its state 'counts'",
     ),
     "a class for an instance": (lambda b: b.bolt("a", Same).shuffle("source"), TopologyError, "Same(...)"),
     "an argument that nearly is one": (
