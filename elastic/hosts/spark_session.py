@@ -138,7 +138,7 @@ class Session:
 
     def _responds(self) -> bool:
         try:
-            _bounded(lambda: self.spark.conf.get("spark.sql.session.timeZone"), _ANSWER)
+            _bounded(self._ask, _ANSWER)
         except TimeoutError:
             if self._there():
                 raise
@@ -148,6 +148,12 @@ class Session:
             return False
         self._suspect = False
         return True
+
+    def _ask(self) -> None:
+        self.spark.conf.get("spark.sql.session.timeZone")
+        # One that Spark itself has stopped, as its application was killed or its master has gone for good, answers all the same.
+        if self._context is not None and self._context._jsc.sc().isStopped():
+            raise EnvironmentProblem("Spark has stopped its context")
 
     def close(self) -> None:
         """End what was started here; a session that was found is left as it is."""
@@ -381,6 +387,12 @@ def _active() -> Session | None:
         )
     from pyspark.sql import SparkSession
 
+    try:
+        stopped = _bounded(lambda: context._jsc.sc().isStopped(), _ANSWER)
+    except Exception as error:
+        raise _ended(f"does not answer: {first_line(error)}") from error
+    if stopped:  # by Spark: its application was killed, or its master has gone for good
+        raise _ended("has been stopped by Spark")
     if str(context.getConf().get("spark.speculation", "false")).lower() == "true":
         log.warning("spark.speculation is on in the active Spark session: Spark may start a node twice")
     session = SparkSession.builder.getOrCreate().newSession()  # settings of its own, the same executors
@@ -389,6 +401,13 @@ def _active() -> Session | None:
             session.conf.set(key, value)
     slots = room(context.master, dict(context.getConf().getAll()))
     return Session(session, owned=False, connect=False, own_jvm=False, slots=slots)
+
+
+def _ended(why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"the Spark session that is active in this process {why}",
+        remedy="call its stop(), and start another one, or none, to have one started for the nodes",
+    )
 
 
 def _variables(master: str, python: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ node's end says itself there as well:
 
     ["open", {arguments of SparkHost}]   ["start", node, [arguments], log]   ["stop", node, grace]   ["close"]
     ["session"]: start a session of its own, as a notebook would         ["count"]: run a job in that one
-    ["jvm"]: the process id of the JVM
+    ["jvm"]: the process id of the JVM      ["stopped"]: Spark stops its context, as it does when its application was killed
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ class Driver:
         from pyspark import SparkContext
 
         return int(SparkContext._gateway.proc.pid)
+
+    def stopped(self) -> None:
+        from pyspark import SparkContext
+
+        SparkContext._active_spark_context._jsc.sc().stop()
 
 
 def main() -> None:

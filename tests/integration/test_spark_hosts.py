@@ -206,6 +206,21 @@ def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes, maste
         assert not scratch.exists()
 
 
+def test_a_host_whose_application_was_killed_starts_spark_again(around: Nodes) -> None:
+    """Spark then stops its context; the JVM goes on, and answers."""
+    with driver(around) as launcher:
+        launcher.do("open", {"master": "local[2]"})
+        launcher.start("a")
+        first = around.next()
+        launcher.do("stopped")
+        assert launcher.exit()[0] == "a"
+        assert first.gone()
+        launcher.start("a")
+        assert not around.next().gone(0.0)
+        launcher.do("close")
+        assert launcher.exit() == ("a", "")
+
+
 def test_a_session_that_is_there_already_is_used_and_left_running(around: Nodes) -> None:
     with driver(around, PYSPARK_PYTHON=sys.executable) as launcher:
         launcher.do("session")
@@ -217,6 +232,9 @@ def test_a_session_that_is_there_already_is_used_and_left_running(around: Nodes)
         launcher.do("close")
         assert all(n.gone() for n in running)
         assert launcher.do("count") == 5
+        launcher.do("stopped")
+        with pytest.raises(AssertionError, match="active in this process has been stopped by Spark"):
+            launcher.do("open", {"master": "local[1]"})
 
 
 def test_what_cannot_work_is_said_at_once(around: Nodes) -> None:

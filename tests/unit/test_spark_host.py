@@ -212,8 +212,10 @@ def test_a_context_that_is_being_made_is_nobodys_session(monkeypatch: pytest.Mon
 
 
 def test_a_session_is_asked_after_a_job_has_failed_though_its_jvm_is_still_a_process() -> None:
-    """One that is being killed has lost its connections already: a node that was given to it would fail as well, at once."""
-    answers: list[Exception | str] = ["UTC", RuntimeError("nobody answers")]
+    """One that is being killed has lost its connections already, and one whose application was killed answers for its session all the
+    same: a node that was given to it would fail as well, at once."""
+    answers: list[Exception | str] = ["UTC", "UTC", RuntimeError("nobody answers")]
+    stopped = [False, True]
 
     def get(_: str) -> str:
         answer = answers.pop(0)
@@ -222,15 +224,16 @@ def test_a_session_is_asked_after_a_job_has_failed_though_its_jvm_is_still_a_pro
         return answer
 
     jvm = SimpleNamespace(poll=lambda: None)
-    context = SimpleNamespace(_gateway=SimpleNamespace(proc=jvm), _jsc=object(), addJobTag=lambda tag: None)
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: stopped.pop(0)))
+    context = SimpleNamespace(_gateway=SimpleNamespace(proc=jvm), _jsc=java, addJobTag=lambda tag: None)
     spark = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=get))
     session = spark_session.Session(spark, owned=True, connect=False, own_jvm=True, slots=1)
 
     def fail() -> None:
         raise RuntimeError("its Spark job failed")
 
-    assert session.usable() and len(answers) == 2, "nobody doubts it"
-    for still in (True, False):
+    assert session.usable() and len(answers) == 3, "nobody doubts it"
+    for still in (True, False, False):
         with pytest.raises(RuntimeError):
             session.run_tagged("a", fail)
         assert session.usable() is still
@@ -248,7 +251,7 @@ class Standing:
         gateway = SimpleNamespace(proc=SimpleNamespace(poll=lambda: None))
         self.sparkContext = SimpleNamespace(
             _gateway=gateway,
-            _jsc=SimpleNamespace(),
+            _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)),
             addJobTag=self._tag,
             cancelJobsWithTag=lambda t: self.jobs[t].set(),
         )
