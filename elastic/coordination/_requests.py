@@ -116,7 +116,12 @@ class Requests:
             return NotFound(f"{what}: there is no such node")
         if isinstance(error, _CONFLICTS):
             return Conflict(f"{what}: {said(error)}")
-        return Unavailable(f"{what}: refused by ZooKeeper at {self._address}: {said(error)}")
+        remedy = (
+            "It has to let everybody read, write, create and delete below its root: elastic shows no credentials."
+            if isinstance(error, kz.NoAuthError)
+            else ""
+        )
+        return Unavailable(f"{what}: refused by ZooKeeper at {self._address}: {said(error)}", remedy=remedy)
 
     def _answer(self, asked: Any, deadline: float) -> Any:
         """Whoever waits gives the session up when it is time: it may be the very thread that would else see to that."""

@@ -107,10 +107,15 @@ class ZooKeeperCoordination:
         self._down = False
         try:
             check(f"/{root}")
+            if (
+                "," in root or "://" in address
+            ):  # what seem to be more servers, or an address, would be taken for the root
+                raise ValueError(root)
             self._client = make_client(hosts, self._lease, self._refused)
         except ValueError as error:
             raise Unavailable(
-                f"not a ZooKeeper address: {address!r}", remedy="host:port or host:port/root"
+                f"not a ZooKeeper address: {address!r}",
+                remedy="host:port[,host:port...][/root]: one root, behind the last of the servers",
             ) from error
         self._sequential = threading.Lock()
         self._watches = Watches(

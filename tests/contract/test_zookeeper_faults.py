@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from coordination_harness import Proxy, Real, Seen
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
 from elastic.coordination._client import why_not
@@ -359,6 +361,31 @@ def test_a_root_that_is_no_path_is_refused(zookeeper_server: EmbeddedZooKeeper, 
     """As it is, nodes would lie elsewhere than where they are looked for: no candidate would ever lead."""
     with pytest.raises(Unavailable, match="not a ZooKeeper address"):
         connect(f"{zookeeper_server.address}/{root}")
+
+
+@pytest.mark.parametrize("address", ["{0}/a,{0}/a", "{0}/a,{0}", "zookeeper://{0}/a"])
+def test_a_root_behind_each_server_is_refused(zookeeper_server: EmbeddedZooKeeper, address: str) -> None:
+    """It would be one server, and a root that nobody has meant."""
+    with pytest.raises(
+        Unavailable, match=r"not a ZooKeeper address.*\n.*one root, behind the last of the servers"
+    ):
+        connect(address.format(zookeeper_server.address), connect_timeout=0.3)
+
+
+def test_a_root_that_does_not_let_us_in_says_what_it_has_to_let(zookeeper_server: EmbeddedZooKeeper) -> None:
+    owner = KazooClient(zookeeper_server.address)
+    owner.start()
+    try:
+        owner.add_auth("digest", "somebody:else")
+        owner.create("/theirs", acl=[make_digest_acl("somebody", "else", all=True)])
+        with pytest.raises(
+            Unavailable, match=r"NoAuthError\n.*has to let everybody read, write, create and delete"
+        ):
+            connect(f"{zookeeper_server.address}/theirs/ours")
+        owner.delete("/theirs")
+    finally:
+        owner.stop()
+        owner.close()
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
