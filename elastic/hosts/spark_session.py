@@ -268,6 +268,7 @@ def open_session(
         coming: Where another thread may set an exception to give up the start.
 
     Raises:
+        ConfigError: Something else makes PySpark use another Spark than this master.
         EnvironmentProblem: PySpark or Java is missing, nobody answers at that address, or the start was given up.
     """
     try:
@@ -284,6 +285,7 @@ def open_session(
             master,
         )
         return active
+    _one_spark(master, remote, config)
     master = local_with_retries(master)
     chosen = {
         **settings(remote if remote and remote.startswith("local") else master, scratch),
@@ -434,6 +436,21 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _one_spark(master: str, remote: str | None, config: Mapping[str, str]) -> None:
+    """PySpark takes a Connect server from the environment, whatever master it is told, and says of it what nobody understands."""
+    if os.environ.get("SPARK_REMOTE", remote) != remote:
+        raise ConfigError(
+            f"the environment's SPARK_REMOTE names another Spark than the master {remote or master}",
+            remedy="unset it, or give its value as the master",
+        )
+    mode = config.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    if remote is None and mode.lower() == "connect":
+        raise ConfigError(
+            f"with the master {master}, Spark's API mode cannot be connect (spark.api.mode, SPARK_API_MODE)",
+            remedy="unset it, or give the address of a Connect server (sc://host:port) as the master",
+        )
 
 
 def _answers(master: str) -> None:

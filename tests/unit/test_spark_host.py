@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from elastic.errors import EnvironmentProblem, Refused, Unavailable
+from elastic.errors import ConfigError, EnvironmentProblem, Refused, Unavailable
 from elastic.hosts import generation, spark, spark_notices, spark_session, spark_task
 from elastic.hosts.archives import without_archives
 from elastic.hosts.base import NodeCommand
@@ -86,6 +86,34 @@ def test_a_cluster_elsewhere_keeps_its_own_settings() -> None:
     assert settings("local", "/scratch")["spark.local.dir"] == "/scratch"
     assert "spark.local.dir" not in settings("yarn", "/scratch")
     assert there["spark.speculation"] == here["spark.speculation"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "remote", "said"),
+    [
+        (
+            "SPARK_REMOTE",
+            "sc://127.0.0.1:1/;token=secret",
+            None,
+            "SPARK_REMOTE names another Spark than the master local",
+        ),
+        (
+            "SPARK_REMOTE",
+            "sc://127.0.0.1:1",
+            "sc://127.0.0.1:2",
+            "another Spark than the master sc://127.0.0.1:2",
+        ),
+        ("SPARK_API_MODE", "Connect", None, "with the master local.*, Spark's API mode cannot be connect"),
+    ],
+)
+def test_an_environment_that_means_another_spark_is_said(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, remote: str | None, said: str
+) -> None:
+    """PySpark would say that a session has no JVM, or wait for minutes."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=said) as told:
+        spark_session.open_session("local", remote, {}, {}, "", "elastic", "")
+    assert "secret" not in str(told.value)
 
 
 def test_sparks_pages_become_a_line_with_the_cause() -> None:
