@@ -307,7 +307,10 @@ def open_session(
             else:
                 spark = _connect(SparkSession, remote, chosen)
         own_jvm = fresh and SparkContext._gateway is not None
-        slots = room(remote or master, chosen)
+        # What nodes take may be set in Spark's own files.
+        slots = room(
+            remote or master, chosen if remote is not None else dict(spark.sparkContext.getConf().getAll())
+        )
         work = _work(spark.sparkContext) if remote is None else None
         return Session(spark, owned=True, connect=remote is not None, own_jvm=own_jvm, slots=slots, work=work)
 

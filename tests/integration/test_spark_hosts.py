@@ -207,8 +207,11 @@ def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes, maste
 
 
 def test_a_host_whose_application_was_killed_starts_spark_again(around: Nodes) -> None:
-    """Spark then stops its context; the JVM goes on, and answers."""
-    with driver(around) as launcher:
+    """Spark then stops its context; the JVM goes on, and answers.
+
+    What a node takes is among Spark's own settings, and counts.
+    """
+    with driver(around, PYSPARK_SUBMIT_ARGS="--conf spark.task.cpus=2 pyspark-shell") as launcher:
         launcher.do("open", {"master": "local[2]"})
         launcher.start("a")
         first = around.next()
@@ -217,6 +220,10 @@ def test_a_host_whose_application_was_killed_starts_spark_again(around: Nodes) -
         assert first.gone()
         launcher.start("a")
         assert not around.next().gone(0.0)
+        with pytest.raises(
+            AssertionError, match=r"node b: Spark has room for 1 node at local\[2\], all taken"
+        ):
+            launcher.start("b")
         launcher.do("close")
         assert launcher.exit() == ("a", "")
 
