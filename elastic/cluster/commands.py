@@ -157,6 +157,7 @@ def host(options: UpOptions, kind: str) -> Host:
     if kind == "spark":
         from elastic.cluster.java import java_environment
         from elastic.hosts.spark import SparkHost
+        from elastic.hosts.spark_session import PATIENCE
 
         connect = options.master.startswith("sc://")
         return SparkHost(
@@ -165,6 +166,7 @@ def host(options: UpOptions, kind: str) -> Host:
             java_environment=None if connect else java_environment(),
             name=f"elastic {options.cluster}",
             scratch=str(options.directory / "spark"),
+            patience=max(PATIENCE, options.patience),
         )
     raise ConfigError(f"there is no host {kind!r}", remedy="process and spark are.")
 

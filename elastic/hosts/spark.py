@@ -33,7 +33,7 @@ from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, R
 from elastic.handles import readable
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.spark_notices import Notices
-from elastic.hosts.spark_session import Session, first_line, open_session
+from elastic.hosts.spark_session import PATIENCE, Session, first_line, open_session
 from elastic.hosts.spark_task import SCHEMA, Payload, Process
 from elastic.model.ids import NodeId
 from elastic.model.words import counted
@@ -171,6 +171,7 @@ class SparkHost:
         name: Spark's name for the application.
         scratch: Directory for temporary files of a local master: made when it is missing, removed by `close`.
             "" is a new one among the system's temporary files. Whoever must clean up after being killed names one.
+        patience: Seconds that Spark may take to start: on a cluster it may have to wait for room.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class SparkHost:
         grace: float = 0.0,
         name: str = "elastic",
         scratch: str = "",
+        patience: float = PATIENCE,
     ) -> None:
         self._master = master
         self._remote = master if remote is None and master.startswith("sc://") else remote
@@ -193,6 +195,7 @@ class SparkHost:
         self._grace = grace
         self._name = name
         self._scratch = scratch
+        self._patience = patience
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._coming: Future[Session] = Future()
@@ -309,6 +312,7 @@ class SparkHost:
                     self._scratch,
                 ),
                 self._coming,
+                self._patience,
             )
         return self._session
 

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 _ANSWER = 5.0
 _STOP = 20.0
-_START = 180.0
-"""Seconds that Spark may take to start."""
+PATIENCE = 180.0
+"""Seconds that Spark may take to start, unless told otherwise."""
 
 
 class Session:
@@ -254,6 +254,7 @@ def open_session(
     name: str,
     scratch: str,
     coming: Future[Session] | None = None,
+    patience: float = PATIENCE,
 ) -> Session:
     """Use the session that is active, or else start one.
 
@@ -266,6 +267,7 @@ def open_session(
         name: The application's name.
         scratch: Directory for temporary files of a local master.
         coming: Where another thread may set an exception to give up the start.
+        patience: Seconds that it may take.
 
     Raises:
         ConfigError: Something else makes PySpark use another Spark than this master.
@@ -319,16 +321,22 @@ def open_session(
         quiet.setLevel(logging.WARNING)  # it says when each node's connection is closed
     try:
         # Not in this thread: in the main thread, PySpark would put its own handler of SIGINT in place of ours.
-        return _start.within(_START, build, coming)
+        return _start.within(patience, build, coming)
     except ElasticError:
         raise
     except Exception as error:
         if fresh:
             with contextlib.suppress(Exception):
                 _end_jvm(SparkContext)
+        remedy = (
+            "`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log"
+        )
+        if isinstance(error, TimeoutError):
+            remedy = (
+                f"where it is slow, or waits for room, `elastic up --ready-timeout` gives it longer; {remedy}"
+            )
         raise EnvironmentProblem(
-            f"Spark cannot be started with {remote or master}: {first_line(error)}",
-            remedy="`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log",
+            f"Spark cannot be started with {remote or master}: {first_line(error)}", remedy=remedy
         ) from error
 
 

@@ -165,6 +165,9 @@ def test_spark_gets_its_settings_and_a_place_that_down_removes(
     assert made.spark_settings == {"a": "2", "b": "x=y", "c": ""}
     assert vars(host)["_config"] == made.spark_settings
     assert vars(host)["_scratch"] == "/h/c/spark"
+    assert vars(host)["_patience"] == 180.0
+    slow = commands.host(options(host="spark", master=master, ready_timeout=600.0), "spark")
+    assert vars(slow)["_patience"] == 600.0, "it may wait for room, and the user has said for how long"
     assert vars(host)["_remote"] == (master if master.startswith("sc:") else None)
 
 

@@ -465,6 +465,28 @@ def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: p
     assert len(ended) == (0 if others else 1)
 
 
+def test_a_start_without_an_answer_is_given_up_when_it_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    answer = threading.Event()
+
+    def hang(_variables: object) -> None:
+        answer.wait()
+        raise RuntimeError("it came to nothing")
+
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    monkeypatch.setattr(spark_session, "_active", lambda: None)
+    monkeypatch.setattr(spark_session, "_environment", hang)
+    monkeypatch.setattr(spark_session, "_start", spark_session._Start())
+    host = spark.SparkHost("local", patience=0.01)
+    try:
+        with pytest.raises(EnvironmentProblem, match=r"no answer in 0\.01 s\n.*elastic up --ready-timeout"):
+            host.open()
+    finally:
+        answer.set()
+        host.close()
+
+
 def test_a_host_is_closed_though_another_thread_starts_spark_without_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
