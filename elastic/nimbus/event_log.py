@@ -9,6 +9,7 @@ for what came after the last number it saw.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import deque
@@ -73,7 +74,9 @@ class EventLog:
     def since(self, seq: int, topology: str | None = None) -> list[tuple[int, Event]]:
         """The events after number `seq` that are still kept, oldest first; of one topology, or of all."""
         with self._changed:
-            return [(n, e) for n, e in self._events if n > seq and topology in (None, e.topology)]
+            # From the newest on: who follows asks at each event, under the lock by which events are added, for the last few of 10,000.
+            newer = list(itertools.takewhile(lambda item: item[0] > seq, reversed(self._events)))
+        return [(n, e) for n, e in reversed(newer) if topology in (None, e.topology)]
 
     def wait(self, seq: int, timeout: float) -> bool:
         """Wait until there is an event after number `seq`, but not longer than `timeout` seconds.

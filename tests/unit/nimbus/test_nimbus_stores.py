@@ -88,6 +88,20 @@ def test_events_are_numbered_filtered_and_bounded() -> None:
     assert log.since(0, "t") == [] and [e.kind for _, e in log.since(first + 2, "u")] == ["d"]
 
 
+def test_who_asks_for_the_newest_events_does_not_look_at_all() -> None:
+    class Looked(int):
+        times = 0
+
+        def __lt__(self, other: int) -> bool:
+            Looked.times += 1
+            return int(self) < other
+
+    log = EventLog(None, capacity=1000)
+    last = [log.append(event("a")) for _ in range(1000)][-1]
+    assert [n for n, _ in log.since(Looked(last - 2))] == [last - 1, last]
+    assert Looked.times == 3
+
+
 def test_waiting_for_events_ends_with_one_or_with_the_log() -> None:
     log = EventLog(None)
     assert not log.wait(0, timeout=0)
