@@ -48,7 +48,8 @@ class EventLog:
     def load(self) -> None:
         """Take in what the file holds; called by a Nimbus that begins to lead."""
         found: list[_Line] = []
-        for line in self._file.lines():
+        # Of a full file far more is too old to be kept: decoded as well it would take a second, and 100 MB that stay with the process.
+        for line in deque(self._file.lines(), self._events.maxlen):
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(decode(line, _Line))
         with self._changed:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from elastic.errors import ConfigError, EnvironmentProblem, NotFound, Refused
+from elastic.model import codec
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.load import TaskLoad, WorkerReport
@@ -132,6 +133,25 @@ def test_the_next_leader_goes_on_with_the_file(tmp_path: Path) -> None:
     assert [e.kind for _, e in second.since(0)] == ["a", "b", "c"]
     second.load()
     assert len(second.since(0)) == 3
+    second.close()
+
+
+def test_a_leader_decodes_only_what_it_keeps_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, decoded = tmp_path / "events.jsonl", []
+    first = EventLog(path, file_limit=1000)
+    numbers = [first.append(event("a")) for _ in range(20)]
+    first.close()
+
+    def decode(line: bytes, kind: type[Any]) -> Any:
+        decoded.append(line)
+        return codec.decode(line, kind)
+
+    monkeypatch.setattr(event_log, "decode", decode)
+    second = EventLog(path, capacity=3)
+    second.load()
+    assert [n for n, _ in second.since(0)] == numbers[-3:] and len(decoded) == 3
     second.close()
 
 
