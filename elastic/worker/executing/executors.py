@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Set
+from collections.abc import Collection, Set
 
 from elastic.api.settings import setting
 from elastic.errors import Unavailable
@@ -52,7 +52,7 @@ class Executors:
         for old in sorted(self.named.keys() - wanted):
             self._guests.add(self.named.pop(old))
 
-    def retire(self, busy: int) -> None:
+    def retire(self, busy: Collection[int]) -> None:
         """Have those end, with their last task, that nothing more comes to.
 
         Args:

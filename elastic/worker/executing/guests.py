@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from elastic.model.assignment import ExecutorId
@@ -47,13 +47,13 @@ class Guests:
         """The allocation does not name that executor any more."""
         self._all.add(executor)
 
-    def idle(self, busy: int = 0) -> list[Executor]:
+    def idle(self, busy: Collection[int] = ()) -> list[Executor]:
         """Those that are not needed for what may still come, to be retired: they end when their last task has gone.
 
         Args:
-            busy: Moves with a number above that may still bring tasks; 0: none does.
+            busy: The moves that may still bring tasks.
         """
-        self._coming = {(c, n): home for (c, n), home in self._coming.items() if busy and n >= busy}
+        self._coming = {(c, n): home for (c, n), home in self._coming.items() if n in busy}
         kept = {e for home in self._coming.values() for e in home}
         retired = [e for e in self._all if e not in kept]
         self._all = kept

@@ -262,7 +262,8 @@ class MovingTasks:
         """Have executors end that nothing comes to with a move any more. With the lock of the moves."""
         self._retiring = False
         coming = self._worker.moves.participant.new.values()
-        self._worker.executors.retire(min((role.epoch for role in coming), default=0))
+        # Not those of later moves as well: one that waits for a store, or for a long `prepare`, would have each of them leave two threads.
+        self._worker.executors.retire({role.epoch for role in coming})
 
     def prepared(self, side: Side) -> Future[Task]:
         """Done when a task is prepared, and held by the executor that it is to run on. Ends with `Unavailable` if it does not come after

@@ -19,7 +19,7 @@ from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
 from elastic.worker.executing.task import Task
 from tests.unit.worker.harness import Ascending
-from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.moving_harness import Moving, Nimbus
 
 PATIENCE = 30.0
 AT_FIRST = 1 + SOON
@@ -35,6 +35,7 @@ class World:
         self.prepares = itertools.count(1)
         self.may_prepare = threading.Event()
         self.here: dict[int, threading.Event] = defaultdict(threading.Event)
+        self.held: set[int] = set()
 
 
 world = World()
@@ -65,6 +66,15 @@ class Stateful(Late, StatefulBolt):
         return 1
 
     def set_state(self, state: Any) -> None: ...
+
+
+class Held(Stateful):
+    """Some are prepared when they may, the others at once."""
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.here = None
+        if context.task in world.held:
+            assert world.may_prepare.wait(2 * PATIENCE)
 
 
 @pytest.mark.parametrize("kind", [Stateless, Stateful])
@@ -134,3 +144,28 @@ def test_nobody_waits_for_tasks_that_do_not_come(monkeypatch: pytest.MonkeyPatch
         assert task.outcome is Outcome.ROLLED_BACK and prepared.is_set() and not applied
         cluster.wait(lambda: not worker.executors._guests.all() and not worker.executors.ending(), PATIENCE)
         assert worker.tasks.keys() == {second} and not worker.tasks[second].closed
+
+
+def test_moves_that_have_ended_keep_no_threads_beside_an_earlier_one_that_waits() -> None:
+    global world
+    world = World()
+    b = TopologyBuilder("beside")
+    b.spout("numbers", Ascending(), rate=2000.0)
+    b.bolt("late", Held(), tasks=2, executors=1).shuffle("numbers")
+    topology = b.build()
+    first, second = topology.spec.tasks_of(ComponentId("late"))
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: all(t.prepared for t in cluster.processes[0].worker.tasks.values()))
+        world.held = {first}
+        waits = Nimbus(cluster, {first: 1}, 1.0)
+        executors = cluster.processes[1].worker.executors
+        cluster.wait(lambda: len(executors._guests.all()) == 2)
+        for _ in range(3):
+            cluster.move({second: 1})
+            cluster.move({second: 0})
+        kept = len(executors._guests.all())
+        world.may_prepare.set()
+        assert waits.run(PATIENCE).tasks[0].outcome is Outcome.COMMITTED
+        assert kept <= 4, (
+            "those of the one that waits, and of the last one until it is seen that it has ended"
+        )
