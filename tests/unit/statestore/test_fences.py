@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statestore import embedded
+from statestore import decisions, embedded, memory
 from statestore.base import Piece, first_of
 from statestore.embedded import EmbeddedStore, FileJournal
 from statestore.errors import Full, Superseded
@@ -52,6 +52,41 @@ def test_fences_beyond_their_number_go_many_at_once(tmp_path: Path, monkeypatch:
     assert "k179" not in store._bare
     store.collect("", keep=(), before=3)
     assert "k179" in store._bare and "kept" in store._bare
+    store.close()
+
+
+def test_what_is_there_is_not_looked_for_among_the_fences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each run of a topology has a name of its own these are tens of thousands, and each move's end has a store looked through."""
+    store = MemoryStore(journal=FileJournal(tmp_path))
+    for n in range(50):
+        store.delete(f"t/{n}", 1)
+    for n in (7, 50):
+        Write(store, f"t/{n}", 2).commit([])
+    Write(store, "t/51", 2)
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path))
+    Write(store, "t/8", 2)
+    looked = list[str]()
+    collect, size = decisions.collect, memory._size
+
+    def collects(record: decisions.Record, key: str, *more: Any) -> decisions.Record:
+        looked.append(key)
+        return collect(record, key, *more)
+
+    def sizes(pieces: Any) -> int:
+        looked.append("")
+        return size(pieces)
+
+    there = ["t/50", "t/51", "t/7", "t/8"]
+    monkeypatch.setattr(memory, "_size", sizes)
+    assert [entry.key for entry in store.list("t/")] == there and len(looked) == 4
+    looked.clear()
+    monkeypatch.setattr(decisions, "collect", collects)
+    assert store.collect("t/", keep=[("t/51", 2)], before=2).keys == 3
+    assert [key for key in looked if key] == there
+    assert [entry.key for entry in store.list()] == ["t/51"] and len(store._bare) == 51
     store.close()
 
 
