@@ -333,6 +333,7 @@ class HazelcastStore(OneByOne):
         before, now = self._entries.update(key, decide, anew=True)
         if before is now:  # it may have gone by another store
             self._writes.drop_others(key, epoch + 1, self._room, now)
+            self._room.settle(key, epoch, 0, 0)  # what was reserved for a write that never began
             return False
         committed, _ = self._writes.remove(key, before, self._room) if before is not None else (0, 0)
         self._room.settle(key, epoch, 0, -committed)

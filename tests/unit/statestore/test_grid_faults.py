@@ -217,6 +217,18 @@ def test_bytes_of_what_ended_by_another_store_are_not_counted(maps: Maps) -> Non
     assert settled(other).capacity().used == 1
 
 
+def test_what_was_reserved_for_a_write_that_never_began_is_free_when_that_ended_by_another_store(
+    maps: Maps,
+) -> None:
+    """A move that goes back before its state was saved: whoever cleans deletes its key at every node's store."""
+    one, other = maps.store("a:1"), maps.store("b:1")
+    other.reserve(1, {"k": 6 * MB})
+    for store in (one, other):
+        store.delete("k", 1)
+    assert settled(other).capacity().reserved == settled(one).capacity().reserved == 0
+    one.reserve(2, {"k": 6 * MB})
+
+
 def test_a_commit_between_two_looks_is_counted(maps: Maps) -> None:
     store = maps.store()
     store.capacity()
