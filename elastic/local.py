@@ -290,7 +290,7 @@ class LocalCluster:
     def submit(
         self, topology: Topology | TopologyBuilder, on_event: Callable[[Event], None] | None = None
     ) -> LocalRun:
-        """Start a topology.
+        """Start a topology. Those that have finished are closed; what they have measured can be asked for all the same.
 
         Args:
             topology: What `TopologyBuilder.build()` made; or the builder, which is built.
@@ -311,8 +311,9 @@ class LocalCluster:
                     f"A topology named {topology.name!r} is running in this LocalCluster.",
                     remedy="Stop it, or use topology.renamed(...).",
                 )
-            if running is not None:
-                running.stop()
+            # Those of other names that have ended, too: each has threads, and nothing more to do with them.
+            for name in [n for n, r in self._runs.items() if r is running or r.finished or r.stopped]:
+                self._runs.pop(name).stop()
             run = self._runs[topology.name] = LocalRun(topology, on_event)
             return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,20 @@ def topology() -> Topology:
     return b.build()
 
 
+class Some(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Iterator[int]:
+        yield from range(10)
+
+
+def ending(name: str) -> Topology:
+    b = TopologyBuilder(name)
+    b.spout("numbers", Some())
+    b.bolt("out", collect(), tasks=4, executors=4).shuffle("numbers")
+    return b.build()
+
+
 def executors(run: LocalRun) -> int:
     """How many the bolt has."""
     return sum(e.component == "out" for e in run.worker.assigned.executors())
@@ -45,6 +60,20 @@ def test_a_name_is_free_again_when_its_topology_was_stopped() -> None:
             cluster.submit(topology())
         first.stop()
         assert first.stopped and not cluster.submit(topology()).stopped
+
+
+def test_what_has_finished_has_no_threads_when_another_topology_is_submitted() -> None:
+    with LocalCluster() as cluster:
+        others = set(threading.enumerate())
+        first = cluster.submit(ending("first")).wait(LIMIT)
+        threads = set(threading.enumerate()) - others
+        ever = cluster.submit(topology())
+        for thread in threads:
+            thread.join(LIMIT)
+            assert not thread.is_alive(), thread
+        assert threads and first.wait(LIMIT).metrics()["out"]["executed"] == 10
+        cluster.submit(ending("second"))
+        assert not ever.stopped, "it has not finished"
 
 
 def test_a_deactivation_of_what_was_stopped_says_so_instead_of_waiting() -> None:
