@@ -136,11 +136,20 @@ def is_clusters(directory: Path) -> bool:
 
 
 def write(info: ClusterInfo) -> None:
-    """Replace `cluster.json`: readers find the old one or the new one, never a part."""
+    """Replace `cluster.json`: readers find the old one or the new one, never a part.
+
+    Raises:
+        EnvironmentProblem: It cannot be written.
+    """
     directory = Path(info.directory)
-    with tempfile.NamedTemporaryFile(dir=directory, prefix=f".{FILE}-", delete=False) as file:
-        file.write(encode(info))
-    Path(file.name).replace(directory / FILE)
+    try:
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=f".{FILE}-", delete=False) as file:
+            file.write(encode(info))
+        Path(file.name).replace(directory / FILE)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{directory / FILE}: {error.strerror}", remedy="Make room there, or give another with --home."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -283,6 +284,17 @@ def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
         start_background(UpOptions(home=str(home)), quiet)
     with pytest.raises(NotFound):
         stop(home, "default")
+
+
+def test_where_no_room_is_left_it_is_said_and_where(directory: Path, options: UpOptions) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(EnvironmentProblem, match="json: File too large") as caught:
+            write(info(directory, os.getpid(), options))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "Make room" in caught.value.remedy
 
 
 def test_down_makes_no_directory_that_has_gone_while_the_cluster_ran(
