@@ -98,7 +98,7 @@ class EmbeddedZooKeeper:
         """Start the process; it is not ready yet. What else there is to start can start meanwhile.
 
         Raises:
-            EnvironmentProblem: No Java, no jars, or the port is taken.
+            EnvironmentProblem: No Java, no jars, no room on the disk, or the port is taken.
         """
         java = self._java or find_java()
         classes = os.pathsep.join(str(p) for p in _jars())
@@ -110,6 +110,9 @@ class EmbeddedZooKeeper:
             self._port = free_port(self._host)
             self._fixed = True  # whoever connected once comes back to the same address
         self.directory.mkdir(parents=True, exist_ok=True)
+        if full := _full(self.directory):
+            # It would listen, and end. As long as it is down sessions go on; while it listens without serving their time runs.
+            raise EnvironmentProblem(f"ZooKeeper cannot be started: {full}", remedy="Make room there.")
         settings = self.directory / "zoo.cfg"
         settings.write_text(_SETTINGS.format(host=self._host, port=self._port))
         # It runs in that directory: Java reads neither settings nor arguments as UTF-8, and takes a backslash for something else.
@@ -216,12 +219,17 @@ def tail(log: Path, lines: int = 5) -> str:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 8192))
             text = file.read().decode(errors="replace")
-        free = shutil.disk_usage(log.parent).free
+        full = _full(log.parent)
     except OSError:
         return "no log"
     said = "\n".join(text.rstrip().splitlines()[-lines:]) or "its log is empty"
-    full = f"no space left on the disk of {log.parent} ({free >> 10} KiB are free)\n"
-    return full + said if free < _ROOM else said
+    return f"{full}\n{said}" if full else said
+
+
+def _full(directory: Path) -> str:
+    """That there is too little room on its disk, if so."""
+    free = shutil.disk_usage(directory).free
+    return f"no space left on the disk of {directory} ({free >> 10} KiB are free)" if free < _ROOM else ""
 
 
 def _serves(host: str, port: int) -> bool:

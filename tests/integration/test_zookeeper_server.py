@@ -76,6 +76,23 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert str(server.log) in caught.value.remedy
 
 
+def test_without_room_it_is_down_rather_than_listening_and_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is down sessions go on; what listens and does not serve costs them their time."""
+    with EmbeddedZooKeeper(tmp_path) as server:
+        server.stop()
+        with monkeypatch.context() as full:
+            full.setattr(zookeeper_server, "_ROOM", 1 << 60)
+            with pytest.raises(
+                EnvironmentProblem, match=f"no space left on the disk of {tmp_path}"
+            ) as caught:
+                server.launch()
+        assert "Make room" in caught.value.remedy
+        assert server.process is not None and server.process.poll() is not None
+        server.start()
+
+
 def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "none")
     with pytest.raises(EnvironmentProblem, match="no Java"):
