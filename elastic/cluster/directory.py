@@ -17,7 +17,7 @@ import fcntl
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -153,8 +153,11 @@ def write(info: ClusterInfo) -> None:
 
 
 @contextlib.contextmanager
-def owned(directory: Path, *, launcher: bool = False, lock: int | None = None) -> Iterator[None]:
-    """Own a cluster's directory; it is made when missing. The lock's file goes with the owner.
+def owned(
+    directory: Path, *, launcher: bool = False, lock: int | None = None
+) -> Iterator[Callable[[], bool]]:
+    """Own a cluster's directory; it is made when missing. The lock's file goes with the owner. Yields what tells whether it is still its
+    own: it may have been removed, and another cluster have begun there.
 
     Args:
         directory: The cluster's.
@@ -174,7 +177,7 @@ def owned(directory: Path, *, launcher: bool = False, lock: int | None = None) -
             with contextlib.suppress(OSError):  # only for when `cluster.json` is not there
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, encode(Owner(os.getpid(), procs.identity(os.getpid()))), 0)
-        yield
+        yield lambda: _lock_there(directory, lock) is not False
     finally:
         _let_go(directory, lock)
 
@@ -212,9 +215,17 @@ def _own(directory: Path) -> int:
 
 def _let_go(directory: Path, lock: int) -> None:
     with contextlib.suppress(OSError):
-        if os.path.samestat(os.fstat(lock), (directory / LOCK).stat()):
+        if _lock_there(directory, lock):
             (directory / LOCK).unlink()
     os.close(lock)
+
+
+def _lock_there(directory: Path, lock: int) -> bool | None:
+    """Whether the lock's file is the one that was locked; None: there is none."""
+    try:
+        return os.path.samestat(os.fstat(lock), (directory / LOCK).stat())
+    except OSError:
+        return None
 
 
 def _check_ours(directory: Path) -> None:

@@ -71,6 +71,7 @@ class Launcher:
         self._tell = tell
         self._on_ready = ready
         self._lock = lock
+        self._owns: Callable[[], bool] = lambda: False
         self._loop = Loop()
         self._coordinator = Hand(self._loop, "elastic-launcher-coordination")
         self._coordination: ZooKeeperCoordination | None = None
@@ -98,7 +99,7 @@ class Launcher:
         Raises:
             ElasticError: It could not be started; what had been started has been ended.
         """
-        with dirs.owned(self.directory, launcher=True, lock=self._lock):
+        with dirs.owned(self.directory, launcher=True, lock=self._lock) as self._owns:
             try:
                 dirs.clean(self.directory, logs=True)
                 # In the foreground as well: it tells whose directory this is.
@@ -411,7 +412,7 @@ class Launcher:
             ("", self._leave_coordination),
             ("stopping ZooKeeper", functools.partial(self._stop_kept, "zookeeper", 3.0)),
             ("", self._let_go),
-            ("", functools.partial(dirs.clean, self.directory)),
+            ("", self._clean),
         ]
         for what, step in steps:
             try:
@@ -423,8 +424,13 @@ class Launcher:
 
     def _say_ending(self) -> None:
         """To whoever asks a Nimbus that does not answer any more."""
-        if dirs.stored(self.directory) is not None:
+        if self._owns() and dirs.stored(self.directory) is not None:
             self._write()
+
+    def _clean(self) -> None:
+        """What another cluster has made there, as the directory was removed under this one, is left alone."""
+        if self._owns():
+            dirs.clean(self.directory)
 
     def _tell_nodes(self) -> None:
         """Nodes that Spark provides end by themselves when they are not wanted."""

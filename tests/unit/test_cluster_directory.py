@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,6 +212,28 @@ def test_a_lock_that_is_anothers_by_now_is_not_removed(directory: Path) -> None:
         (directory / LOCK).unlink()
         fill(directory, LOCK)
     assert files(directory) == {LOCK}
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_a_cluster_whose_directory_was_removed_leaves_alone_the_one_that_has_begun_there(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    def begin(self: Launcher) -> None:
+        shutil.rmtree(directory)
+        if another:
+            fill(directory, LOCK)
+            write(info(directory, os.getpid(), options))
+        fill(directory, LOG, "zookeeper/data/x")
+        self.ask_stop()
+
+    monkeypatch.setattr(Launcher, "_begin", begin)
+    Launcher(options, quiet, lambda _: None).run()
+    if another:
+        assert files(directory) == {LOCK, FILE, LOG, "zookeeper/data/x"}
+        found = stored(directory)
+        assert found is not None and not found.ending
+    else:
+        assert files(directory) == {LOG}
 
 
 def test_while_it_is_cleaned_up_it_is_just_ending(directory: Path) -> None:
