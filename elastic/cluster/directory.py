@@ -102,11 +102,26 @@ def read_cluster(home: Path | str, name: str) -> ClusterInfo:
 
     Raises:
         NotFound: There is none, or it has ended.
+        EnvironmentProblem: There may be one, of another user.
     """
-    info = stored(UpOptions(cluster=name, home=str(home)).directory)
+    directory = UpOptions(cluster=name, home=str(home)).directory
+    info = stored(directory)
     if info is None or not info.alive():
+        _check_readable(directory / FILE)
         raise NotFound(f"no cluster named {name} runs here", remedy="Start one with: elastic up")
     return info
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except PermissionError as error:
+        raise EnvironmentProblem(
+            f"{path}: {error.strerror}",
+            remedy="It may be another user's cluster: ask as that user, or name its Nimbus with --address.",
+        ) from error
+    except OSError:  # it is not there
+        pass
 
 
 def stored(directory: Path) -> ClusterInfo | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -26,6 +27,7 @@ from elastic.cluster.directory import (
     handed_on,
     launcher_of,
     owned,
+    read_cluster,
     stored,
     write,
 )
@@ -318,6 +320,21 @@ def test_where_no_room_is_left_it_is_said_and_where(directory: Path, options: Up
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "Make room" in caught.value.remedy
+
+
+def test_of_a_cluster_that_another_user_runs_it_is_not_said_that_there_is_none(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(info(directory, os.getpid(), options))
+    assert read_cluster(directory.parent, "c").pid == os.getpid()
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # of root's, nothing is refused
+    with pytest.raises(EnvironmentProblem, match=r"json: Permission denied") as caught:
+        read_cluster(directory.parent, "c")
+    assert "another user's" in caught.value.remedy
 
 
 def test_down_makes_no_directory_that_has_gone_while_the_cluster_ran(
