@@ -484,7 +484,12 @@ class Fetching:
                 raise ExecutionError("what was saved of it is not all there")
             engine, links, own = decode_engine(found.pieces, self._worker.streams)
         except Exception as e:
-            reason = why(e)
+            # By itself a lack of memory says neither of what nor where.
+            reason = (
+                f"worker {self._worker.id} has no memory left for its state"
+                if isinstance(e, MemoryError)
+                else why(e)
+            )
             # All of it: its mark takes less.
             log.warning("task %d is not fetched: %s", action.task, reason, exc_info=True)
             if not isinstance(found, Exception):

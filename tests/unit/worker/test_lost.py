@@ -59,6 +59,26 @@ def test_a_task_whose_state_no_store_has_goes_on_where_it_was(monkeypatch: pytes
         assert sum(cluster.task(t).executed for t in tasks_of(topology, "count")) == COUNT
 
 
+def test_of_a_task_whose_state_finds_no_memory_where_it_comes_it_is_said_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetch(*_: object) -> object:
+        raise MemoryError
+
+    topology, _ = chain(COUNT, spouts=1, rate=8000.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        _, large, *_others = tasks_of(topology, "count")
+        cluster.wait(lambda: bool(cluster.task(large).executed))
+        monkeypatch.setattr(Words, "along", lambda *_: None)
+        monkeypatch.setattr(cluster.stores, "fetch", fetch)
+        monkeypatch.setattr(cluster.stores, "fetch_many", lambda wanted, nodes: [MemoryError()] * len(wanted))
+        (part,) = cluster.move({large: 1}).tasks
+        assert part.outcome is Outcome.COMMITTED and part.came_back
+        assert part.reason == f"worker {cluster.id(1)} has no memory left for its state"
+        cluster.wait_finished()
+        assert sum(cluster.task(t).executed for t in tasks_of(topology, "count")) == COUNT
+
+
 def test_a_task_whose_state_no_store_has_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     lose(monkeypatch, 60.0)
 
