@@ -146,7 +146,8 @@ def _directory(options: argparse.Namespace) -> Path:
 
 
 def _below_temporary(path: Path) -> Path:
-    return Path(tempfile.gettempdir()).absolute() / path
+    # Asked for only then: where nothing but the cluster's directory can be written there is none.
+    return path if path.is_absolute() else Path(tempfile.gettempdir()).absolute() / path
 
 
 def _run_dir(directory: Path) -> Path:

@@ -138,6 +138,16 @@ def test_a_node_on_this_machine_lives_in_the_clusters_directory_and_leaves_it_to
         assert not there.remove_directory
 
 
+def test_a_node_in_the_clusters_directory_asks_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container of which nothing else can be written there is none."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    assert supervisor_main._directory(node(options())) == Path("/h/c/nodes/n")
+
+
 def test_a_node_elsewhere_lives_among_the_temporary_files_there_and_removes_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
