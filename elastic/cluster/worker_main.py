@@ -25,6 +25,7 @@ from elastic.cluster.keeping import Keeping
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
+from elastic.cluster.worker_output import forgive
 from elastic.cluster.worker_progress import ProgressWriter
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
@@ -354,6 +355,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a worker, and end the process with its exit code."""
     procs.die_with_parent()
     options = _parse(arguments)
+    forgive()
     logging.basicConfig(
         level=options.log_level.upper(),
         stream=sys.stderr,
