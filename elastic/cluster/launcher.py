@@ -114,6 +114,7 @@ def stop(
     purge: bool = False,
     timeout: float = _DOWN,
     on_progress: Callable[[str], None] = lambda _: None,
+    on_killed: Callable[[str], None] = lambda _: None,
 ) -> None:
     """End a cluster: nodes, Nimbus, ZooKeeper; returns when nothing of it runs and only logs are left.
 
@@ -142,7 +143,7 @@ def stop(
     with contextlib.suppress(ProcessLookupError):
         os.kill(launcher.pid, signal.SIGTERM)
     if not _wait_gone(launcher, timeout):
-        on_progress(f"it has not ended within {timeout:g} s, and is killed")
+        on_killed(f"it has not ended within {timeout:g} s, and is killed")
         with contextlib.suppress(ProcessLookupError):
             os.kill(launcher.pid, signal.SIGKILL)
         if not _wait_gone(launcher, 10.0):
@@ -251,8 +252,9 @@ def _wait_gone(info: ClusterInfo | Owner, timeout: float) -> bool:
         except OSError:
             return not info.alive()
         try:
-            if not info.alive():
+            if procs.identity(info.pid) not in ("", info.identity):  # the number is another process's by now
                 return True
+            # Also of one of which the system says that it has ended: the last of its threads may be about to let go of the lock.
             return bool(readable([handle], timeout))
         finally:
             os.close(handle)

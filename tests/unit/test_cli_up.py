@@ -48,11 +48,21 @@ class FakeLauncher(ModuleType):
         )
 
     def stop(
-        self, home: Path, cluster: str, *, purge: bool, timeout: float, on_progress: Callable[[str], None]
+        self,
+        home: Path,
+        cluster: str,
+        *,
+        purge: bool,
+        timeout: float,
+        on_progress: Callable[[str], None],
+        on_killed: Callable[[str], None],
     ) -> None:
         self.asked.append((home, cluster, purge, timeout))
         if cluster == "gone":
             raise NotFound("no cluster named gone runs here")
+        if cluster == "stuck":
+            on_progress("ending cluster stuck")
+            on_killed("it has not ended within 2 s, and is killed")
 
 
 @pytest.fixture
@@ -188,6 +198,8 @@ def test_down(launcher: FakeLauncher, tmp_path: Path) -> None:
     assert launcher.asked == [(tmp_path, "default", True, 3.0)]
     gone = invoke(None, "down", "--home", str(tmp_path), "--cluster", "gone")
     assert gone.exit_code == 0 and "was not running" in gone.stderr and not gone.stdout
+    stuck = invoke(None, "down", "--home", str(tmp_path), "--cluster", "stuck").stderr.splitlines()
+    assert stuck == ["it has not ended within 2 s, and is killed", "Cluster stuck is down."]
 
 
 def test_down_as_data(launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -53,6 +54,25 @@ from elastic.cluster.directory import owned
 with owned(Path(sys.argv[1]), launcher=True):
     print("owned", flush=True)
     signal.pause()
+"""
+
+
+LINGERER = """
+import ctypes, os, platform, sys, threading
+from pathlib import Path
+from elastic.cluster.directory import owned
+def last():
+    main = Path(f"/proc/self/task/{os.getpid()}/stat")
+    print("owned", flush=True)
+    sys.stdin.readline()
+    while main.read_text().rpartition(")")[2].split()[0] != "Z":
+        pass
+    print("last", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+with owned(Path(sys.argv[1]), launcher=True):
+    threading.Thread(target=last).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # of this thread alone
 """
 
 
@@ -180,6 +200,32 @@ def test_down_leaves_alone_the_cluster_that_has_begun_meanwhile(
             for new in begun:
                 new.kill()
                 new.communicate()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"),
+    reason="ends a thread by the system's number for that",
+)
+def test_a_launcher_of_which_threads_are_left_has_not_ended(directory: Path) -> None:
+    """They hold its files open, and with them the lock: whoever cleaned up now would be refused."""
+    argv = [sys.executable, "-c", LINGERER, str(directory)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "owned\n"
+        owner = Owner(process.pid, procs.identity(process.pid))
+        for line in ("last\n", ""):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == line
+            assert launcher._wait_gone(owner, 0.0 if line else 60.0) is not bool(line)
+
+
+def test_that_a_cluster_had_to_be_killed_is_said(directory: Path, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGSTOP)
+    said: list[str] = []
+    stop(directory.parent, "c", timeout=0.1, on_killed=said.append)
+    assert said == ["it has not ended within 0.1 s, and is killed"]
+    assert holder.wait() == -signal.SIGKILL
 
 
 def test_a_lost_lock_lets_nobody_into_the_directory_of_a_cluster_that_runs(

@@ -296,7 +296,12 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
     with leaving(left), Waiting(f"stopping {settings.target}") as waiting:
         try:
             launcher.stop(
-                settings.home, settings.cluster, purge=purge, timeout=timeout, on_progress=waiting.update
+                settings.home,
+                settings.cluster,
+                purge=purge,
+                timeout=timeout,
+                on_progress=waiting.update,
+                on_killed=waiting.line,
             )
         except NotFound:
             ended = False
