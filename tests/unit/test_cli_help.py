@@ -198,6 +198,17 @@ def test_where_there_is_no_room_to_write_the_machine_lacks_something(unbuffered:
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["--home here list", "run job.py"])
+def test_in_a_directory_that_has_been_removed_it_is_that_which_is_said(words: str, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    line = f'cd gone && rmdir ../gone && exec "$0" -m elastic.control.cli {words}'
+    env = {**os.environ, "PYTHONPATH": str(Path(errors.__file__).parents[1])}
+    command = ["sh", "-c", line, sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == errors.EnvironmentProblem.exit_code
+    assert done.stderr == "error: the present directory has been removed\n  Go to another one.\n"
+
+
 @pytest.mark.parametrize("encoding", ["iso-8859-15", "utf-8:strict"])
 def test_text_that_the_locale_cannot_write_is_escaped(encoding: str, tmp_path: Path) -> None:
     def said(*words: str) -> str:

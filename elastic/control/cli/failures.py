@@ -86,6 +86,9 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     if "temporary directory" in said:
         lacks = EnvironmentProblem(said, remedy="Name one that can be written with TMPDIR.")
         lacks.__cause__, error = error, lacks
+    if isinstance(error, FileNotFoundError) and error.filename is None and _nowhere():
+        gone = EnvironmentProblem("the present directory has been removed", remedy="Go to another one.")
+        gone.__cause__, error = error, gone
     if isinstance(error, ElasticError):
         if verbose:
             say("".join(traceback.format_exception(error)).rstrip())
@@ -107,6 +110,15 @@ def _drop_output() -> None:
     """What is still buffered of standard output must not fail at exit."""
     with suppress(OSError, ValueError):  # it is no file of the system, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _nowhere() -> bool:
+    """Whether this process is in a directory that has been removed: what is relative to it cannot be found."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _by_interrupt(error: BaseException) -> bool:
