@@ -19,6 +19,8 @@ _ASK = 5.0
 _PAUSES = (0.05, 0.5)
 _WORD = 1.0
 """Seconds without a leader after which it is said that there is none: another one takes over sooner where one stands by."""
+_LEADERLESS = 60.0
+"""Seconds that one is waited for at most while some Nimbus answers, however long the request itself may take: coordination may be down."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Connection:
                     self._leader, self._met = info.address, True
                     return self._link(info.address)
             now = time.monotonic()
-            if now + pause >= deadline or (info is None and now + pause >= patience):
+            until = patience if info is None else began + _LEADERLESS
+            if now + pause >= min(deadline, until):
                 raise self._nobody(answered, problem)
             if not said and now - began >= _WORD and not self._closed:
                 said = True

@@ -129,6 +129,11 @@ class Nimbus(Requests):
         Raises:
             NotConnected, SessionExpired: Coordination cannot be asked.
         """
+        if self._state is SessionState.SUSPENDED:
+            # Else coordination is waited for, and longer than whoever asks waits for an answer: there would seem to be no Nimbus.
+            raise NotConnected(
+                f"Nimbus at {self.address} has no connection to coordination", remedy="ask again"
+            )
         found = election.leader(self._coordination, paths.CANDIDATES)
         return None if found is None else found.decode()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from coordination_harness import PATIENCE, Seen
+from move_harness import Moving
 from nimbus_harness import Cluster, spec
 
 from elastic.coordination import paths
@@ -40,6 +41,21 @@ def test_only_the_leader_answers(cluster: Cluster) -> None:
     assert second.leader() == "h:1" and not second.leading
     with pytest.raises(Refused, match="h:2 stands by; the leader is h:1"):
         second.topologies()
+
+
+def test_without_a_connection_coordination_is_not_waited_for_to_say_who_leads(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks waits for less: there would seem to be no Nimbus at all."""
+    cluster = moving_in_memory.cluster
+    nimbus, session, seen = cluster.nimbus("h:1"), cluster.sessions["h:1"], Seen[SessionState]()
+    session.watch_session(seen)
+    cluster.service.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    monkeypatch.setattr(session, "children", lambda path: ())
+    with pytest.raises(NotConnected, match="no connection"):
+        nimbus.leader()
+    cluster.service.restore(session)
 
 
 def kill_leader(cluster: Cluster, how: str) -> None:

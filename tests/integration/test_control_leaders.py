@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import grpc
 import pytest
 from control_fake import WAIT, FakeNimbus, a_bundle, event, eventually, free_port, serving, spec
 
+from elastic.control import connection
 from elastic.control.client import Client
 from elastic.control.server import ControlServer
 from elastic.control.v1 import control_pb2 as pb
@@ -98,6 +100,17 @@ def test_the_client_waits_for_a_leader_while_one_is_chosen(pair: Any) -> None:
         _hand_over(one, two, None)
         with pytest.raises(Unavailable, match="none of them leads"):
             client.list()
+
+
+def test_a_leader_is_not_waited_for_as_long_as_a_request_may_take(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, first, two, second = pair
+    with Client([first.address, second.address]) as client:
+        _hand_over(one, two, None)
+        monkeypatch.setattr(connection, "_LEADERLESS", 0.2)
+        with pytest.raises(Unavailable, match="none of them leads"):
+            client._connection.leader(time.monotonic() + 3600.0)
 
 
 def test_the_client_goes_on_when_the_leader_dies(pair: Any) -> None:
