@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ import msgspec
 
 from elastic import procs
 from elastic.cluster.options import UpOptions
-from elastic.errors import AlreadyExists, EnvironmentProblem, NotFound
+from elastic.errors import AlreadyExists, ElasticError, EnvironmentProblem, NotFound
 from elastic.model.codec import decode, encode
 
 T = TypeVar("T")
 
+LAUNCHER = "elastic.cluster.launcher_main"
+"""The module that is the launcher's process."""
 FILE = "cluster.json"
 LOG = "launcher.log"
 OLD_LOG = f"{LOG}.1"
@@ -130,10 +133,27 @@ def stored(directory: Path) -> ClusterInfo | None:
 
 
 def launcher_of(directory: Path) -> ClusterInfo | Owner | None:
-    """The launcher that runs there, also when it has just begun, or when one of both files is lost; or None."""
+    """The launcher that runs there, also when it has just begun, or when one of both files is lost, or all of them are; or None."""
     for found in (stored(directory), _read(directory / LOCK, Owner)):
         if found is not None and found.alive():
             return found
+    return _bereft(directory)
+
+
+def _bereft(directory: Path) -> Owner | None:
+    """The launcher under which the directory was removed: nothing there tells of it any more, only what it was started with."""
+    if sys.platform != "linux" or os.path.exists(directory / LOCK):  # noqa: PTH110 - no name is too long for it
+        return None
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        # It has ended meanwhile, or is another program.
+        with contextlib.suppress(OSError, ValueError, ElasticError, msgspec.MsgspecError):
+            words = path.read_bytes().split(b"\0")
+            given = words[words.index(b"--options") + 1]
+            mine = LAUNCHER.encode() in words and path.stat().st_uid == os.getuid()
+            if mine and decode(given, UpOptions).directory == directory:
+                found = Owner(int(path.parent.name), procs.identity(int(path.parent.name)))
+                if found.alive():
+                    return found
     return None
 
 

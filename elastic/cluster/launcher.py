@@ -16,6 +16,7 @@ import msgspec
 
 from elastic import errors, procs
 from elastic.cluster.directory import (
+    LAUNCHER,
     LOG,
     OLD_LOG,
     ClusterInfo,
@@ -58,7 +59,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
     with os.fdopen(read, "rb", buffering=0) as reports:
         try:
             with handed_on(directory) as lock, _new_log(directory) as log:
-                argv = [sys.executable, "-P", "-m", "elastic.cluster.launcher_main"]
+                argv = [sys.executable, "-P", "-m", LAUNCHER]
                 argv += ["--options", encode(options).decode()]
                 argv += ["--report-fd", str(write), "--lock-fd", str(lock)]
                 process = subprocess.Popen(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from elastic import procs
 from elastic.cluster import launcher
 from elastic.cluster.directory import (
     FILE,
+    LAUNCHER,
     LOCK,
     LOG,
     OLD_LOG,
@@ -38,6 +40,7 @@ from elastic.cluster.running import Launcher
 from elastic.control.cli import checks
 from elastic.control.cli.settings import Settings
 from elastic.errors import AlreadyExists, EnvironmentProblem, NotFound
+from elastic.model.codec import encode
 
 MADE = (
     *("zookeeper/data/version-2/log.1", "nimbus/bundles/0.zip", "nodes/node-1/store/data.mdb", "run/x.sock"),
@@ -253,6 +256,28 @@ def test_a_launcher_is_found_and_ended_without_its_cluster_json(
     stop(directory.parent, "c")
     assert holder.wait() == -signal.SIGTERM
     assert launcher_of(directory) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_launcher_whose_directory_was_removed_is_found_and_ended(
+    directory: Path, options: UpOptions
+) -> None:
+    assert launcher_of(directory) is None
+    code = "import signal; print(flush=True); signal.pause()"
+    argv = [sys.executable, "-c", code, LAUNCHER, "--options"]
+    for where in (options, replace(options, cluster="other")):
+        with subprocess.Popen([*argv, encode(where)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            found = launcher_of(directory)
+            if where is options:
+                assert found == Owner(process.pid, procs.identity(process.pid))
+                with owned(directory):
+                    assert launcher_of(directory) is None, "it is somebody else's by now"
+                stop(directory.parent, "c")
+                assert process.wait() == -signal.SIGTERM
+            else:
+                assert found is None
+                process.kill()
 
 
 def test_a_lock_that_is_anothers_by_now_is_not_removed(directory: Path) -> None:
