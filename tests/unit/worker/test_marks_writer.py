@@ -13,7 +13,7 @@ import pytest
 from elastic.cluster import worker_marks
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.coordination import _checks, paths
-from elastic.coordination.base import SessionState
+from elastic.coordination.base import Versioned
 from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.errors import NotConnected, Refused
 from elastic.migration import actions as ac
@@ -36,9 +36,16 @@ def written(
     session = MemoryZooKeeper().connect()
     session.create(AT, encode_marks(Marks(ME)))
     read: queue.SimpleQueue[ev.MarksRead] = queue.SimpleQueue()
-    writer = MarksWriter(session, NAME, ME, before, read.put, lambda path, value: None, free)
+    told: list[tuple[str, Versioned]] = []
+    writer = MarksWriter(
+        session, NAME, ME, before, read.put, lambda path, value: told.append((path, value)), free
+    )
     scribe = Scribe(int(EPOCH))
     writer.start()
+    connected = threading.Event()
+    # After the writer has: what it does of its own accord from here on nobody has told it to.
+    session.watch_session(lambda state: connected.set())
+    assert connected.wait(20.0)
 
     def drive() -> None:
         while orders := scribe.write():
@@ -55,6 +62,7 @@ def written(
         assert stored is not None
         there = decode_marks(stored.data)
         session.close()
+    assert told[-1] == (AT, stored), "who reads coordination is told of what this worker has written"
     assert there.closed and there.saved.keys() == {7} and there.failed
     assert all(len(f.reason) <= REASON + 3 for f in there.failed.values())
 
@@ -125,20 +133,61 @@ def test_marks_are_written_after_answers_that_did_not_come_although_the_session_
 
     for name in real:
         monkeypatch.setattr(MemoryCoordination, name, fails(name))
-    told, on_session = threading.Event(), MarksWriter._on_session
-
-    def hears(writer: MarksWriter, state: SessionState) -> None:
-        on_session(writer, state)
-        told.set()
-
-    monkeypatch.setattr(MarksWriter, "_on_session", hears)
     with written() as (scribe, drive):
-        assert told.wait(20.0)
         faults += ["set", "get"]
         scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
         drive()
         assert not faults
         end(scribe, drive)
+
+
+def test_marks_are_written_as_soon_as_the_connection_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_marks, "_PAUSE", 1e6)
+    faults, sessions = ["set", "get"], list[MemoryCoordination]()
+
+    def come_back() -> None:
+        (session,) = sessions
+        session._server.suspend(session)
+        session._server.resume(session)
+
+    comes_back = threading.Thread(target=come_back)
+    real = {name: getattr(MemoryCoordination, name) for name in ("get", "set")}
+
+    def fails(name: str) -> Callable[..., object]:
+        def asked(self: MemoryCoordination, path: str, *arguments: object, **options: object) -> object:
+            if threading.current_thread().name == "marks" and faults[:1] == [name]:
+                faults.pop(0)
+                if not faults:
+                    sessions.append(self)
+                    comes_back.start()
+                raise NotConnected("no answer")
+            return real[name](self, path, *arguments, **options)
+
+        return asked
+
+    for name in real:
+        monkeypatch.setattr(MemoryCoordination, name, fails(name))
+    with written() as (scribe, drive):
+        mark_all(scribe, drive)
+    comes_back.join()
+    assert not faults
+
+
+def test_what_somebody_else_has_written_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, values = MemoryCoordination.set, list[bytes]()
+
+    def late(self: MemoryCoordination, path: str, data: bytes, **options: Any) -> int:
+        if not values:
+            found = self.get(path)
+            assert found is not None
+            real(self, path, encode_marks(decode_marks(found.data).bar(9)))
+        values.append(data)
+        return real(self, path, data, **options)
+
+    monkeypatch.setattr(MemoryCoordination, "set", late)
+    with written() as (scribe, drive):
+        mark_all(scribe, drive)
+    assert decode_marks(values[-1]).barred == (9,)
 
 
 def test_marks_before_which_nothing_is_written_are_begun_by_who_has_them(

@@ -87,6 +87,39 @@ def test_moves_do_not_wait_for_each_other(clock: Clock) -> None:
     assert clock.over.empty() and not clock.rests._under_way
 
 
+def test_each_move_rests_as_long_as_was_held_for_it(clock: Clock) -> None:
+    clock.rests.holds(1)
+    clock.now += MOST / 4
+    clock.rests.holds(2)
+    clock.now += MOST / 4
+    for epoch in (1, 2):
+        clock.rests.begin(epoch, 1)
+    clock.now += MOST / 3
+    assert clock.rested() == (2, 1)
+    clock.now += MOST
+    assert clock.rested() == (1, 1)
+
+
+def test_one_that_begins_while_nobody_rests_ends_too(clock: Clock) -> None:
+    idle = threading.Event()
+
+    class Seen(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                idle.set()  # under the lock: whoever begins a rest comes after that
+            return super().wait(timeout)
+
+    clock.rests._changed = Seen()
+    for epoch in (1, 2):
+        clock.rests.holds(epoch)
+        clock.now += MOST / 2
+        clock.rests.begin(epoch, 1)
+        clock.now += MOST
+        assert clock.rested() == (epoch, 1)
+        assert idle.wait(LIMIT)
+        idle.clear()
+
+
 def test_of_a_move_that_is_over_nothing_is_kept(clock: Clock) -> None:
     clock.rests.holds(1)
     clock.rests.keep({2})
