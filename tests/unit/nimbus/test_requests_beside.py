@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from elastic.coordination import paths
+from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import Conflict
 from elastic.migration.record import MoveRecord, Outcome
 from elastic.model.assignment import Assignment, ExecutorId, NodeInfo
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
@@ -16,6 +22,7 @@ from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.nimbus.deciding import placing
 from elastic.nimbus.deciding.decisions import planned
 from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.moves.moves import Moves
 from elastic.nimbus.observing.facts import Facts, MoveFacts, TopologyFacts, slot_of
 from elastic.nimbus.observing.plans import Plan, relocated
 
@@ -179,3 +186,29 @@ def test_a_task_that_goes_elsewhere_since_a_node_has_gone_has_its_time_anew(ther
     plan = planned(t, desired, later, over=False)
     assert [plan.asked_at(n) for n in (2, 3)] == ([later.now, NOW] if there else [NOW, later.now])
     assert [plan.why_of([TaskId(n)]) for n in (2, 3)] == ["first", "second"]
+
+
+@pytest.mark.parametrize("path", [paths.state(T), paths.assignment(T), paths.plan(T), ""])
+def test_no_move_begins_on_what_somebody_has_changed_since(path: str) -> None:
+    """As the plan: an operator may have taken back what was asked for, and the mirror does not show that yet."""
+    t = asks(topology(HERE, THERE), only=([2], THERE))
+    record = begun(t)
+    assert record is not None
+    with contextlib.closing(MemoryZooKeeper()) as server:
+        session = server.connect()
+        for there in (paths.state(T), paths.assignment(T), paths.plan(T)):
+            session.create(there)
+        t = replace(t, state_version=0, assignment_version=0, plan_version=0)
+        told: list[object] = []
+        leader: Any = SimpleNamespace(commit=session.transaction, coordination=session, tell=told.append)
+        options: Any = SimpleNamespace(move_prepare=1.0, move_pause=1.0, move_restore=1.0)
+        moves = Moves(leader, options, leader, lambda: None)
+        if path:
+            session.set(path, b"")
+            with pytest.raises(Conflict):
+                moves.begin(t, record, facts(t))
+            assert session.get(paths.move(T, record.epoch)) is None and not told
+        else:
+            moves.begin(t, record, facts(t))
+            assert session.get(paths.move(T, record.epoch)) is not None and told
+        moves.close()
