@@ -154,7 +154,8 @@ def test_it_is_made_beside_the_task_of_which_the_state_is(
         (part,) = cluster.move({large: 1}).tasks
         assert part.outcome is Outcome.COMMITTED
         cluster.wait_finished()
-    (table,) = (
+    # The first: on a busy machine copying takes rounds, and each has a table of its own.
+    table = next(
         n for n, (what, thread) in enumerate(made) if what == "table" and thread.startswith("executor-large")
     )
     before = [thread for what, thread in made[:table] if what == "memory"]
