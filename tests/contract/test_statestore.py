@@ -318,6 +318,17 @@ def test_it_is_refused_before_it_is_full_and_says_the_sizes(store: StateStore, k
     assert store.capacity().reserved == 0
 
 
+def test_what_was_reserved_is_there_when_all_else_is_taken(store: StateStore, key: str) -> None:
+    store.reserve(1, {key: _MIB})
+    # As much as is free, with what pieces cost (`Budget.reserve`).
+    store.reserve(2, {f"{key}/other": (store.capacity().free - 4096) * 64 // 65})
+    try:
+        assert store.capacity().free < _MIB
+        put(store, key, 1, noise(_MIB))
+    finally:
+        store.release(2, [f"{key}/other"])
+
+
 def test_room_that_is_reserved_is_free_again_after_its_time(store: StateStore, key: str) -> None:
     store.reserve(1, {key: 1000}, seconds=0)
     assert store.capacity().reserved == 0

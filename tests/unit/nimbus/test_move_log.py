@@ -304,6 +304,9 @@ def test_of_topologies_that_are_gone_nothing_is_kept(tmp_path: Path) -> None:
     first.close()
     second = MoveHistory(tmp_path / "moves.jsonl", 2)
     second.load()
+    unread: Any = SimpleNamespace(topologies={}, elsewhere={T: PLACED})
+    second.keep(unread)
+    assert len(second.of(T, "t-1")) == 1, "whose it is is not known yet"
     there: Any = SimpleNamespace(topologies={T: facts(id="t-2")}, elsewhere={})
     second.keep(there)
     assert second.of(T, "t-1") == () and len(second.of(T, "t-2")) == 1
@@ -314,13 +317,16 @@ def test_what_workers_say_of_tasks_that_stand_is_said_until_they_go_on() -> None
     log.see(facts(record(1)), 10.0)
     details: dict[str, str | int | float] = {"epoch": 1, "tasks": "2,3", "for": "the fence of task 1"}
     log.stands(Event(11.0, "move-stands", "", topology=T, worker="t@n1/0", details=details))
-    log.stands(Event(11.0, "move-stands", "", topology=T, details={**details, "epoch": 7}))
+    # What Nimbus says itself it knows of without that.
+    log.stands(Event(11.0, "move-stands", "", topology=T, details={**details, "for": "Nimbus"}))
+    log.stands(Event(11.0, "move-stands", "", topology=T, worker="t@n1/0", details={**details, "epoch": 7}))
     log.stands(Event(11.0, "worker-lost", "", topology=T, details=details))
 
     def said() -> list[str]:
         return [w for w in log.waits(T) if "fence of task 1" in w]
 
     assert said() == ["move 1: 2 tasks (2 to 3) wait in worker t@n1/0 for the fence of task 1"]
+    assert not any("for Nimbus" in w and "in worker" in w for w in log.waits(T))
     waits = log.views(T)[0].waits
     assert waits[0] in said()[0] and len(waits) > 1, "before what is known of them without that"
     one = replace(record(1).tasks[0], outcome=Outcome.ROLLED_BACK)

@@ -188,6 +188,20 @@ def test_a_task_that_goes_elsewhere_since_a_node_has_gone_has_its_time_anew(ther
     assert [plan.why_of([TaskId(n)]) for n in (2, 3)] == ["first", "second"]
 
 
+def test_what_moves_is_placed_by_its_move_alone_whoever_ends_meanwhile() -> None:
+    t = with_move(t := asks(topology(HERE, THERE), only=([2], THERE)), begun(t))
+    left = replace(t, workers={THERE: t.workers[THERE]})
+    assert left.plan is not None
+    step = placing.step(left, facts(left), left.plan, RULES)
+    assert step.assignment.place_of()[TaskId(2)] == HERE and step.gone == ()
+    back = left.moves[Epoch(1)]
+    ended = tuple(replace(m, outcome=Outcome.ROLLED_BACK) for m in back.record.tasks)
+    left = replace(left, moves={Epoch(1): replace(back, record=replace(back.record, tasks=ended))})
+    assert left.plan is not None
+    step = placing.step(left, facts(left), left.plan, RULES)
+    assert step.assignment.place_of()[TaskId(2)] == THERE and step.gone == (HERE,)
+
+
 @pytest.mark.parametrize("path", [paths.state(T), paths.assignment(T), paths.plan(T), ""])
 def test_no_move_begins_on_what_somebody_has_changed_since(path: str) -> None:
     """As the plan: an operator may have taken back what was asked for, and the mirror does not show that yet."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from statestore.budget import Budget
 from statestore.errors import Full, Unavailable
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
@@ -157,3 +158,30 @@ def test_a_release_that_failed_can_be_repeated(grid: Grid) -> None:
         store.room.release(1, ["k"])
     store.room.release(1, ["k"])
     assert reserved(grid) == 0
+
+
+def test_what_is_used_of_a_reservation_is_not_held_as_well() -> None:
+    budget = Budget(LIMIT, "a store")
+    budget.reserve(1, {"k": LIMIT // 2}, 60.0)
+    held = budget.capacity().reserved
+    budget.take("k", 1, LIMIT // 4)
+    assert budget.capacity().reserved == held - LIMIT // 4
+    budget.take("k", 1, LIMIT // 2)
+    assert budget.capacity().reserved == 0 and budget.capacity().used == LIMIT // 4 * 3
+
+
+def test_a_second_reservation_of_a_write_needs_no_room_beside_the_first() -> None:
+    budget = Budget(LIMIT, "a store")
+    for part in (60, 70, 90):
+        budget.reserve(1, {"k": LIMIT // 100 * part}, 60.0)
+    with pytest.raises(Full):
+        budget.reserve(2, {"k": LIMIT // 100 * 20}, 60.0)
+
+
+def test_each_reservation_ends_at_its_own_time() -> None:
+    now = [0.0]
+    budget = Budget(LIMIT, "a store", lambda: now[0])
+    for epoch, seconds in ((1, 10.0), (2, 100.0), (3, 50.0)):
+        budget.reserve(epoch, {"k": 1000}, seconds)
+    for now[0], left in ((9.0, {1, 2, 3}), (10.0, {2, 3}), (50.0, {2}), (100.0, set[int]())):
+        assert {epoch for epoch in (1, 2, 3) if budget.reserved(epoch)} == left

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from elastic.errors import Unavailable
-from elastic.worker.moving.together import Together
+from elastic.worker.moving.together import BESIDE, Together
 
 
 def test_what_comes_while_lots_are_worked_off_waits_for_the_next() -> None:
@@ -63,9 +63,31 @@ def test_when_nothing_can_be_done_any_more_that_is_said() -> None:
         raise Unavailable("it is about to end")
 
     together: Together[str, int] = Together(closed, lambda kind, lot: None, most=3)
-    for _ in range(2):
+    for _ in range(BESIDE + 1):
         with pytest.raises(Unavailable):
             together.add("a", 1)
+
+
+def test_what_could_not_be_taken_is_not_done_by_who_is_at_it_already() -> None:
+    """Whoever wanted it was told that it is not."""
+    lots: list[list[int]] = []
+    queue: list[Callable[[], None]] = []
+
+    def submit(call: Callable[[str], None], kind: str) -> None:
+        if queue:
+            raise Unavailable("it is about to end")
+        queue.append(lambda: call(kind))
+
+    def work(kind: str, lot: list[int]) -> None:
+        lots.append(lot)
+        if lot == [1]:
+            with pytest.raises(Unavailable):
+                together.add("a", 2)
+
+    together: Together[str, int] = Together(submit, work, most=3)
+    together.add("a", 1)
+    queue[0]()
+    assert lots == [[1]]
 
 
 def test_many_threads_lose_nothing() -> None:
