@@ -42,6 +42,10 @@ def held() -> tuple[Held, Clock]:
 
 def test_what_is_opened_again_here_was_held_until_then() -> None:
     found, clock = held()
+    clock.now = 2.0
+    found.begin(
+        2, 1
+    )  # another task here holds something for it as well: the pause lasts since the first one did
     clock.now = 5.0
     assert 2 in found and found.end(2) == Pause(1, 5.0, 0.0)
     assert 2 not in found and found

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.model.ids import ComponentId, StreamId
+from elastic.migration.view import View
+from elastic.model.ids import ComponentId, Incarnation, StreamId, WorkerId
 from elastic.worker import standing
 from elastic.worker.emitting.outputs import Outputs
 from elastic.worker.executing.task import Task
+from elastic.worker.moving.moves import Moves
 from elastic.worker.tuples.batch import Batch
 from elastic.worker.worker import Worker
 from tests.unit.worker.moving_harness import Moving
@@ -142,3 +147,38 @@ def test_what_is_given_without_a_bound_is_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Task, "keeps_up", lambda self, link: True)
     with pytest.raises(AssertionError):
         before_what_it_waits_for()
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_what_has_come_for_a_task_that_goes_elsewhere_instead_is_given_back(goes: bool) -> None:
+    """Else its sender has that much less room on the way here, for good. goes: else coordination says only later that it comes."""
+    b = TopologyBuilder("fire")
+    b.spout("fire", Fire(0))
+    b.bolt("sink", Sink()).shuffle("fire")
+    spec = b.build().spec
+    (source,), (target,) = (spec.tasks_of(ComponentId(c)) for c in ("fire", "sink"))
+    here, there = WorkerId("fire@n0/0"), WorkerId("fire@n1/0")
+    lives = {w: Incarnation(f"{w}#1") for w in (here, there)}
+    given_back: list[tuple[str, int]] = []
+    nothing: Any = SimpleNamespace(link=lambda where: None, signal=lambda task: None)
+    moves = Moves(
+        lives[here],
+        spec,
+        nothing,
+        tasks={},
+        consumed=lambda item, task: given_back.append((str(item), task)),
+        on_fatal=lambda error: pytest.fail(str(error)),
+        on_resumed=lambda *_: None,
+        on_received=lambda *_: None,
+        buffer_rows=QUEUE,
+    )
+    ports: Any = MagicMock()
+    moves.join(ports, ports, ports)
+    for number, where in enumerate((here if goes else there, there)):
+        moves.see(View(number, 0, (), {source: there, target: where}, lives))
+        if not number:
+            item: Any = "early"
+            moves.not_here(ac.NotHere(target, ev.Arrived(source, target, 1, 1, 1, item)))
+    assert given_back == ([("early", target)] if goes else [])
+    assert (target in moves._early) != goes
+    moves.close()
