@@ -263,6 +263,21 @@ def test_the_brake_of_a_move_that_is_over_stays_with_no_task() -> None:
     assert old.going.ended and old.going.task.brake is None
 
 
+def test_a_write_is_let_go_of_by_the_last_who_uses_it() -> None:
+    """It has files and streams; and who copies may be at it when its move is over."""
+    closed: list[int] = []
+    write: Any = SimpleNamespace(close=lambda: closed.append(1))
+    task: Any = SimpleNamespace(id=1, brake=None)
+    going = Going(task, 1, write=write)
+    going.use()
+    assert not closed, "its move goes on"
+    with going.used():
+        going.end(None, {})
+        going.use()
+        assert not closed, "somebody is at it"
+    assert closed
+
+
 def test_what_changes_is_copied_before_others_have_been(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are more states than threads that copy."""
     order: list[tuple[str, int]] = []
