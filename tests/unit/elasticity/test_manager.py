@@ -121,6 +121,15 @@ def test_planted_fault_without_damping_it_oscillates() -> None:
     assert sum(a != b for a, b in pairwise(sizes)) > 50
 
 
+@pytest.mark.parametrize(("mistakes", "within"), [(0, 6), (1, 12), (3, 48)])
+def test_who_has_erred_before_is_watched_for_longer(mistakes: int, within: int) -> None:
+    """The next scale-in takes so many times as many runs: with the first bound its mistakes would not count any more."""
+    patience = Patience(1, 1, 6)
+    track = Track(mistakes=mistakes, last_mistake=1).done(-1, 100, patience)
+    assert track.done(1, 100 + within, patience).mistakes == mistakes + 1
+    assert track.done(1, 101 + within, patience).mistakes == mistakes
+
+
 def test_mistakes_are_forgiven_and_scale_outs_never_damped() -> None:
     patience = Patience(1, 2, 6)
     track = Track(mistakes=3, last_mistake=10).wished(-1)

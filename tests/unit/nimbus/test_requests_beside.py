@@ -202,6 +202,16 @@ def test_what_moves_is_placed_by_its_move_alone_whoever_ends_meanwhile() -> None
     assert step.assignment.place_of()[TaskId(2)] == THERE and step.gone == (HERE,)
 
 
+def test_who_is_asked_back_while_it_moves_is_not_forgotten() -> None:
+    """It is written where it shall be, until its move has ended elsewhere."""
+    asked = asks(topology(HERE, THERE), only=([2], THERE))
+    moving = with_move(asked, begun(asked))
+    back = Plan(going(asked, {2: HERE}), "back", NOW, True)
+    for t, stays in ((moving, True), (asked, False)):
+        for step in (placing.asked(t, facts(t), back), placing.step(t, facts(t), back, RULES)):
+            assert step.assignment.place_of()[TaskId(2)] == HERE and (step.plan is not None) == stays
+
+
 @pytest.mark.parametrize("path", [paths.state(T), paths.assignment(T), paths.plan(T), ""])
 def test_no_move_begins_on_what_somebody_has_changed_since(path: str) -> None:
     """As the plan: an operator may have taken back what was asked for, and the mirror does not show that yet."""

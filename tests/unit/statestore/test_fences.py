@@ -14,7 +14,9 @@ from statestore import decisions, embedded, memory
 from statestore.base import Piece, first_of
 from statestore.embedded import EmbeddedStore, FileJournal
 from statestore.errors import Full, Superseded
+from statestore.fences import Fences
 from statestore.memory import MemoryStore
+from statestore.records import Fence
 from statestore.writing import Write
 
 
@@ -88,6 +90,20 @@ def test_what_is_there_is_not_looked_for_among_the_fences(
     assert [key for key in looked if key] == there
     assert [entry.key for entry in store.list()] == ["t/51"] and len(store._bare) == 51
     store.close()
+
+
+def test_a_fence_that_was_let_go_and_is_newer_by_then_stays(tmp_path: Path) -> None:
+    """Somebody deletes the key once more between the two: else its old writers would be let in again."""
+    fences = Fences(tmp_path)
+    for key in ("old", "newer"):
+        fences.ended(key, 1, deleted=True)
+        fences.let_go(key)
+    fences.ended("newer", 2, deleted=True)
+    fences.forget(["old", "newer"])
+    fences.close()
+    fences = Fences(tmp_path)
+    assert dict(fences.load()) == {"newer": Fence(2, 2)}
+    fences.close()
 
 
 def test_the_file_of_fences_is_written_anew_with_what_was_deleted_and_what_was_given_up(
