@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from loads import ROOM, busy, spec, subject, view
 
+from elastic.elasticity import registry, thresholds
 from elastic.elasticity.base import Room, Subject
 from elastic.elasticity.guards import Patience, Track
 from elastic.elasticity.manager import ElasticityManager, Outcome, expected
@@ -78,6 +79,19 @@ def test_cooldown_of_one_topology_does_not_hold_another() -> None:
     w = World(replace(QUICK, cooldown=9), a=2, b=2)
     assert [w.run(OVER).decision.topology for _ in range(2)] == ["a", "b"]  # type: ignore[union-attr]
     assert w.run(OVER).decision is None
+
+
+@pytest.mark.parametrize("runs", [0, 1, 3])
+def test_a_load_that_is_just_changing_is_waited_for_so_many_runs(
+    monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    size = thresholds.POLICY.size
+    changing = replace(
+        thresholds.POLICY, name="mine", size=lambda *given: replace(size(*given), changing=True)
+    )
+    monkeypatch.setitem(registry.BUILT_IN, "mine", changing)
+    w = World(replace(QUICK, defer=runs), policy="mine")
+    assert w.sizes_after([OVER] * 2 * (runs + 1)) == [4] * runs + [8] * (runs + 1) + [16]
 
 
 def test_a_change_has_to_be_wanted_in_several_runs_in_a_row() -> None:
