@@ -202,6 +202,21 @@ def test_what_moves_is_placed_by_its_move_alone_whoever_ends_meanwhile() -> None
     assert step.assignment.place_of()[TaskId(2)] == THERE and step.gone == (HERE,)
 
 
+def test_what_time_alone_brings_is_looked_for_when_it_is_due() -> None:
+    """A worker that does not start, another attempt, a store that is away: nothing else may change until then."""
+
+    def due(t: TopologyFacts, store: str = "h:1") -> set[float]:
+        known = facts(t)
+        nodes = {n: replace(i, store=store) for n, i in known.nodes.items()}
+        return {at for at in placing.deadlines(t, replace(known, nodes=nodes), RULES) if at > NOW}
+
+    assert due(asks(topology(HERE), only=([2], THERE))) == {NOW + RULES.start_timeout}
+    t = asks(topology(HERE, THERE), only=([2], THERE))
+    assert due(t) == set() and due(t, store="") == {NOW + RULES.store_timeout}
+    assert t.plan is not None
+    assert due(replace(t, plan=t.plan.with_failure(2, NOW, "no"))) == {NOW + RULES.retry}
+
+
 def test_who_is_asked_back_while_it_moves_is_not_forgotten() -> None:
     """It is written where it shall be, until its move has ended elsewhere."""
     asked = asks(topology(HERE, THERE), only=([2], THERE))
