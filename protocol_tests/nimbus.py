@@ -115,7 +115,7 @@ class Nimbus:
         before = {TaskId(t): w for t, w in view.places.items()}
         after = {TaskId(t): w for t, w in wanted.items()}
         try:
-            move = plan_move(
+            record = plan_move(
                 shape.spec,
                 coordination.next_epoch(),
                 why,
@@ -126,7 +126,7 @@ class Nimbus:
             )
         except Refused:
             return False
-        return coordination.create_move(self.term, move.record)
+        return coordination.create_move(self.term, record)
 
     def reassign(self) -> int:
         """Give the tasks of workers that don't live to others; those in a move wait for its end."""

@@ -70,20 +70,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A change of placement, planned.
-
-    Attributes:
-        later: Tasks that have to wait: they are in a move that has not settled, or a worker of theirs does not live.
-    """
-
-    record: MoveRecord
-    emitters: frozenset[int]
-    receivers: frozenset[int]
-    later: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Bound:
     """What one batch may have, so that a pause stays short: each task that stands still with others waits for all of them.
 
@@ -116,8 +102,8 @@ def plan_move(
     busy: Collection[int] = (),
     share: float = 1.0,
     bound: Bound | None = None,
-) -> Move:
-    """Plan one move.
+) -> MoveRecord:
+    """Plan one move. Tasks are left out that have to wait: they are in one that has not settled, or a worker of theirs does not live.
 
     Args:
         epoch: Greater than that of any move before.
@@ -131,9 +117,8 @@ def plan_move(
     """
     changes = sorted(changes, key=lambda c: c.task)
     now = [c for c in changes if c.task not in busy and c.source in seats and c.target in seats]
-    later = tuple(c for c in changes if c not in now)
     if not now:
-        waiting = ", ".join(str(c.task) for c in later) or "none was named"
+        waiting = ", ".join(str(c.task) for c in changes) or "none was named"
         raise Refused(
             f"no task of topology {spec.name!r} can be moved now ({waiting})",
             remedy="wait until the moves under way have ended and the workers live, then ask again",
@@ -150,13 +135,7 @@ def plan_move(
         )
         for c, batch in zip(now, batches(spec, [c.task for c in now], share, bound), strict=True)
     )
-    wiring = Wiring.of(spec)
-    return Move(
-        MoveRecord(spec.name, epoch, why, tasks),
-        frozenset(s for c in now for s in wiring.emitters_of(c.task)),
-        frozenset(t for c in now for t in wiring.targets_of(c.task)),
-        later,
-    )
+    return MoveRecord(spec.name, epoch, why, tasks)
 
 
 def batches(

@@ -240,13 +240,13 @@ def begin(
     bound = None if named else bound_of([c.task for c in part], rules.at_once, sizes or {})
     why = plan.why_of([c.task for c in part])
     try:
-        move = plan_move(
+        record = plan_move(
             t.spec, Epoch(t.latest + 1), why, part, living, busy=t.moving, share=share, bound=bound
         )
     except Refused:
         return None
     soon = together(t.spec, [c.task for c in part], sizes or {})
-    return replace(move.record, began=facts.now, later=len(now) - len(part), soon=soon)
+    return replace(record, began=facts.now, later=len(now) - len(part), soon=soon)
 
 
 def _lives(t: TopologyFacts, facts: Facts, worker: WorkerId) -> bool:

@@ -376,7 +376,7 @@ class Nimbus:
         latest = int((self.session.get(paths.moves(self.name)) or _none()).data)
         changes = [Change(TaskId(t), world.id(world.place[t]), world.id(n)) for t, n in sorted(to.items())]
         seats = {p.id: Seat(p.me, node_of(p.id)) for p in world.processes}
-        self.record = plan_move(world.spec, Epoch(latest + 1), "a test", changes, seats, share=share).record
+        self.record = plan_move(world.spec, Epoch(latest + 1), "a test", changes, seats, share=share)
         self.path = paths.move(self.name, self.record.epoch)
         self.session.transaction(
             [
