@@ -3,6 +3,8 @@
     WANTED -> STARTING -> RUNNING -> (ended unasked) -> waits a little -> STARTING with a higher generation
                           RUNNING -> (not wanted any more) -> STOPPING -> gone
 
+What is wanted under the name of one that is being stopped is started when that is gone: both would have the same directory.
+
 Everything here runs as jobs of the launcher's loop; what takes long is done by other threads.
 """
 
@@ -12,6 +14,7 @@ import functools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -90,6 +93,8 @@ class Nodes:
         self._generations: dict[NodeId, int] = {}
         self._hands: dict[str, Hand] = {}
         self._stopping: dict[threading.Thread, NodeId] = {}
+        self._leaving: Counter[NodeId] = Counter()
+        """Of each name how many are being stopped, or will be when they have started."""
         self._closed = False
 
     @property
@@ -135,7 +140,7 @@ class Nodes:
 
     def _start(self, node: NodeId) -> None:
         entry = self._nodes.get(node)
-        if entry is None or entry.handle is not None or entry.starting or self._closed:
+        if entry is None or entry.handle is not None or entry.starting or self._closed or self._leaving[node]:
             return
         entry.starting, entry.ended = True, None
         kind = entry.wanted.host
@@ -159,6 +164,7 @@ class Nodes:
         entry.starting = False
         if self._nodes.get(node) is not entry or self._closed:
             self._end(node, handle)
+            self._left(node)
             return
         entry.handle, entry.since = handle, time.monotonic()
         self._watcher.node_started(node, entry.generation)
@@ -173,6 +179,8 @@ class Nodes:
         if self._nodes.get(node) is entry and not self._closed:
             self._watcher.node_failed(node, error, entry.failures)
             self._again(node, entry)
+        else:
+            self._left(node)
 
     def _ended(self, node: NodeId, entry: _Node, why: str) -> None:
         if entry.starting:
@@ -194,6 +202,12 @@ class Nodes:
         entry = self._nodes.pop(node)
         if entry.handle is not None:
             self._end(node, entry.handle, grace)
+        elif entry.starting:
+            self._leaving[node] += 1
+
+    def _left(self, node: NodeId) -> None:
+        self._leaving[node] -= 1
+        self._start(node)
 
     def _asked(self) -> float:
         try:
@@ -208,7 +222,10 @@ class Nodes:
                 handle.stop(self._asked() if grace is None else grace)
             except ElasticError as error:
                 log.warning("node %s: %s", node, error)
+            finally:
+                self._loop.call(functools.partial(self._left, node))
 
+        self._leaving[node] += 1
         self._stopping = {t: n for t, n in self._stopping.items() if t.is_alive()}
         thread = threading.Thread(target=end, name=f"elastic-stop-{node}", daemon=True)
         self._stopping[thread] = node

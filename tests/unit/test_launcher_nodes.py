@@ -166,6 +166,44 @@ def test_one_of_which_another_thing_is_wanted_is_another_one(rig: Rig) -> None:
     assert rig.host.stopped == ["a"] and rig.nodes.running == {A: 2, B: 1}
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_another_one_of_that_name_is_started_when_the_first_has_ended(rig: Rig, seen: bool) -> None:
+    """It ended at once, as its directory was still that of the first, and was tried again after pauses that grow."""
+    rig.nodes.want({A: ONE})
+    rig.until(("started", A, 1))
+    handle, told, go_on = rig.handle(A), threading.Event(), threading.Event()
+    stop = handle.stop
+
+    def slow(grace: float) -> None:
+        told.set()
+        assert go_on.wait(60)
+        stop(grace)
+
+    handle.stop = slow  # type: ignore[method-assign]
+    if seen:  # that its name was free
+        rig.nodes.want({})
+    rig.nodes.want({A: WantedNode(4), B: ONE})
+    rig.until(("started", B, 1))
+    assert told.wait(60)
+    rig.nodes.want({A: WantedNode(4)})
+    rig.until(("ended", B, 1, "", 1))
+    assert rig.host.started == [("a", "1"), ("b", "1")]
+    go_on.set()
+    rig.until(("started", A, 2))
+    assert rig.nodes.running == {A: 2}
+
+
+def test_another_one_of_that_name_is_started_when_the_start_of_the_first_is_over(rig: Rig) -> None:
+    rig.nodes.want({A: ONE})
+    rig.nodes.want({A: WantedNode(4)})
+    rig.until(("started", A, 2))
+    assert rig.host.stopped == ["a"] and rig.nodes.running == {A: 2}
+    rig.host.refuse = 1
+    rig.nodes.want({B: ONE})
+    rig.nodes.want({B: WantedNode(4)})
+    rig.until(("started", B, 2))
+
+
 def test_one_that_ends_before_its_start_is_known_is_not_forgotten(rig: Rig) -> None:
     rig.host.end_at_once = True
     rig.nodes.want({A: ONE})
