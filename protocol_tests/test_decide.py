@@ -9,6 +9,7 @@ import pytest
 
 from elastic.migration import decide as module
 from elastic.migration.decide import (
+    KEPT,
     PAUSE,
     PREPARE,
     SETTLE,
@@ -62,23 +63,26 @@ def decided(
     restored: int = 0,
     ready: int = 0,
     ahead: tuple[int, ...] = (),
+    size: int = 9,
     failed: int = 0,
     hosts: tuple[Host, ...] = HOSTS,
     expired: tuple[Timer, ...] = (),
 ) -> Decision:
     """What follows when so many tasks are restored and so many ready; `failed` says that it cannot."""
-    marks = marked(restored=restored, ready=ready, ahead=ahead)
+    marks = marked(restored=restored, ready=ready, ahead=ahead, size=size)
     if failed:
         source = replace(marks[A].marks, failed={failed: FailedMark(0, "no")})
         marks[A] = Marked(source, 0)
     return decide(made, 0, marks, hosts, expired)
 
 
-def marked(*, restored: int, ready: int, ahead: tuple[int, ...] = ()) -> dict[Incarnation, Marked]:
+def marked(
+    *, restored: int, ready: int, ahead: tuple[int, ...] = (), size: int = 9
+) -> dict[Incarnation, Marked]:
     """What the marks say then."""
     numbers = range(1, restored + 1)
     prepared, over = dict.fromkeys(range(1, ready + 1), 1), dict.fromkeys(numbers, 1)
-    saved = {n: SavedMark((NodeId("a"),), 9) for n in numbers}
+    saved = {n: SavedMark((NodeId("a"),), size) for n in numbers}
     source = Marks(A, tuple(prepared), ahead, saved=saved)
     target = Marks(B, prepared=prepared, fetched=over, restored=over)
     return {A: Marked(source, 0), B: Marked(target, 0)}
@@ -95,6 +99,12 @@ def test_outcomes_wait_for_each_other_while_all_goes_well() -> None:
     together = decided(record(TOGETHER + 1), restored=TOGETHER, ready=TOGETHER + 1)
     assert outcomes(together) == TOGETHER and together.commit is not None
     assert [t for t, _ in together.commit.places] == list(range(1, TOGETHER + 1))
+
+
+def test_outcomes_do_not_wait_while_much_is_kept_for_them() -> None:
+    """What is restored elsewhere stays in memory where it was until then."""
+    assert outcomes(decided(record(4), restored=3, ready=4, size=KEPT // 4)) == 0
+    assert outcomes(decided(record(5), restored=4, ready=5, size=KEPT // 4)) == 4
 
 
 def test_a_move_of_which_all_outcomes_are_written_at_once_would_be_found(

@@ -56,6 +56,8 @@ back soon. A state that no process can read must not keep the cluster busy, and 
 ATTEMPTS = 1_000_000
 TOGETHER = 64
 """Tasks that are restored before their outcomes are written, while others of the move are still under way."""
+KEPT = 128 << 20
+"""Bytes of state that are restored before outcomes are written: their former places keep them in memory until then."""
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
 Stages = Mapping[TaskId, Stage]
@@ -176,7 +178,10 @@ def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
         return frozenset()
     restored = frozenset(t for t, (phase, _) in stages.items() if phase is Phase.RESTORED)
     if len(restored) < len(stages):
-        return restored if len(restored) < TOGETHER else frozenset()
+        kept = sum(
+            saved.size for phase, saved in stages.values() if phase is Phase.RESTORED and saved is not None
+        )
+        return restored if len(restored) < TOGETHER and kept < KEPT else frozenset()
     return restored if (SETTLE, record.paused) not in expired else frozenset()
 
 
