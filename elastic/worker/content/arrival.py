@@ -18,7 +18,7 @@ from elastic.errors import ExecutionError
 from elastic.worker import memory
 from elastic.worker.content import codec, whole
 from elastic.worker.content.copier import GivingWay, owner_of, present_states, states_of
-from elastic.worker.content.entries import Kinds, chunks
+from elastic.worker.content.entries import chunks
 from elastic.worker.content.grid import GridPiece
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
@@ -66,7 +66,6 @@ class Arrival:
         self._component = component
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
-        self._kinds: dict[str, Kinds] = {}
         self._slots: dict[str, int] = {}  # of the tables that there is room for
         self.over = False
         self.here: dict[Hashable, bytes] = {}
@@ -110,7 +109,6 @@ class Arrival:
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
         most = PUT if _is_of_many(saved) else LARGE_PUT
-        kinds = self._kinds.setdefault(saved.name, Kinds())
         for number in saved.whole:
             if number >= len(pieces):
                 return
@@ -122,8 +120,7 @@ class Arrival:
                     if count:
                         yield None
                     yield from self._make_room(state, saved, left)
-                    kinds.note(some)
-                    if kinds.alike:
+                    if saved.alike:
                         # One of another type may be there under an equal key, and would keep its place.
                         for key in some:
                             dict.pop(state, key, None)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, repeat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, islice, repeat
 from typing import Any
 
 from elastic.api import tracking
@@ -29,6 +29,7 @@ TABLES = 2
 MOST = 2
 """In all tables are so many times as many changes as there are entries, at most; then the last one grows. A key that changes all the time
 may be in each of them."""
+_NOTED = 2048
 
 Table = dict[Any, Any]
 
@@ -88,15 +89,19 @@ class Changes:
             deque(map(changed.pop, keys, repeat(None)), maxlen=0)
             self._dropped += before - len(changed)
 
-    def take(self) -> Iterator[tuple[Any, Any]]:
+    def take(self, note: Callable[[Collection[Any]], None] = lambda keys: None) -> Iterator[tuple[Any, Any]]:
         """All that has changed until now, with its values; what changes from now on is remembered anew. A key may come again, with a value
-        that is newer each time."""
+        that is newer each time.
+
+        Args:
+            note: Told of all keys before they come, if some were removed: who collects them sees the first of those that are equal.
+        """
         count = len(self)
         tables = self._older
         tables.append(tracking.take_changes(self._state))
         self._older = deque()
         self._make_room(count)
-        return chain.from_iterable(_one_by_one(tables))
+        return chain.from_iterable(_one_by_one(tables, note if tracking.removed(self._state) else None))
 
     def _make_room(self, count: int) -> None:
         """For what is remembered anew.
@@ -115,7 +120,13 @@ class Changes:
                 self._room = 0
 
 
-def _one_by_one(tables: deque[Table]) -> Iterator[Iterable[tuple[Any, Any]]]:
+def _one_by_one(
+    tables: deque[Table], note: Callable[[Collection[Any]], None] | None
+) -> Iterator[Iterable[tuple[Any, Any]]]:
     """What is in each; it is let go of before the next one is begun with."""
     while tables:
+        if note is not None:
+            keys = iter(tables[0])
+            while some := list(islice(keys, _NOTED)):
+                note(some)
         yield tables.popleft().items()

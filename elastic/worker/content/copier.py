@@ -272,6 +272,7 @@ def _in_order(meta: Meta, order: list[int]) -> bytes:
             all_at(s.gone),
             s.copy,
             s.count,
+            s.alike,
         )
         for s in meta.states
     ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 
 from elastic.api.state import StateMap
 
+_ASKING = frozenset({int, bool, float, complex, str, bytes, tuple, type(None), Decimal})
+"""Keys of these types leave it to another object whether it is equal to them."""
+_ASKED = frozenset({int, bool, float, complex, tuple, Decimal})
 _LASTING = frozenset({int, bool, str, bytes, tuple, type(None)})
 _ONLY_EQUAL_TO_THEIR_OWN = frozenset({str, bytes, tuple, type(None)})
 
@@ -82,11 +86,39 @@ class Present(Owing):
     def _look_up(self, keys: list[Any]) -> dict[Any, Any]:
         state = self._state
         there = list(filter(partial(dict.__contains__, state), keys))
+        if not state._removed.isdisjoint(there):  # and set again, maybe by an equal key of another type
+            there = [_standing(state, k) if k in state._removed else k for k in there]
         return dict(zip(there, map(dict.__getitem__, repeat(state), there), strict=True))
 
     def put_back(self, entries: Iterable[tuple[Any, Any]]) -> None:
         """These come next, as they are by then."""
         self._back = [*(key for key, _ in entries), *self._back]
+
+
+class _Asks:
+    """Is found where a key is, and says which one that is."""
+
+    __slots__ = ("_key", "found")
+
+    def __init__(self, key: Any) -> None:
+        self._key = self.found = key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if equal := bool(self._key == other):
+            self.found = other
+        return equal
+
+
+def _standing(state: StateMap[Any, Any], key: Any) -> Any:
+    """The key itself that is there, where one of that type may be equal to others and can be asked for them."""
+    if type(key) not in _ASKED:
+        return key
+    asks = _Asks(key)
+    dict.__contains__(state, asks)
+    return asks.found
 
 
 class Kinds:
@@ -108,6 +140,13 @@ class Kinds:
             self._mixed = self._mixed or tuple in within
             kinds |= within
         self._kinds |= kinds
+
+    def standing(self, state: StateMap[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
+        """The same entries, with the keys themselves that are in the state: another one that is equal may have been given."""
+        if self._kinds <= _ASKING:  # any of them can be asked for
+            return {_standing(state, k): v for k, v in entries.items()}
+        there = {k: k for k in dict.__iter__(state) if k in entries}
+        return {there.get(k, k): v for k, v in entries.items()}
 
     @property
     def odd(self) -> bool:

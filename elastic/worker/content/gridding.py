@@ -7,8 +7,7 @@ A piece has the entries as they are when it is made: of what has changed until t
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
-from itertools import chain, repeat
+from itertools import chain, filterfalse, repeat
 from typing import Any
 
 from elastic.api import tracking
@@ -100,11 +99,11 @@ class Gridding:
         return writer.piece()
 
     def _entries(self, groups: list[list[Any]]) -> tuple[list[Any], list[Any], bool]:
-        """(Keys, values, whether msgpack gives them back) of the entries of groups, from which absent keys are removed."""
+        """(Keys, values, whether msgpack gives them back) of the entries of groups, from which absent keys are removed. So are those that
+        are there again: they are copied with what has changed, and may be equal keys of another type."""
         state = self._state
-        if tracking.removed(state):
-            contains = partial(dict.__contains__, state)
-            groups[:] = [list(filter(contains, group)) for group in groups]
+        if gone := tracking.removed(state):
+            groups[:] = [list(filterfalse(gone.__contains__, group)) for group in groups]
         keys = list(chain.from_iterable(groups))
         values = list(map(dict.__getitem__, repeat(state), keys))
         self._copied(keys)

@@ -256,7 +256,7 @@ class KeyedCopier:
 
     def _taken(self) -> Iterator[tuple[Any, Any]]:
         """What has changed, of which nothing is remembered any more."""
-        return self._changes.take() if self._changes is not None else iter(())
+        return self._changes.take(self._pieces.kinds.note) if self._changes is not None else iter(())
 
     @property
     def many(self) -> bool:
@@ -321,7 +321,7 @@ class KeyedCopier:
         """Copy what has changed."""
         assert self._changes is not None
         count = len(self._changes)
-        self._owing = Owing(self._changes.take())
+        self._owing = Owing(self._taken())
         self._last = self._owed = count
         if self._renewing is None and self._repeats(count, MOST_WRITTEN) and len(self._whole) > self._first:
             self._renewing = self._renew()
@@ -402,7 +402,15 @@ class KeyedCopier:
         count = -1 if tracking.is_lazy(self._state) else dict.__len__(self._state)
         layers = [[*layer, *[-1] * ((1 << self._split) - len(layer))] for layer in self._layers]
         return StateMeta(
-            self.name, self._bits, self._split, layers, list(self._whole), gone, self._copy_number, count
+            self.name,
+            self._bits,
+            self._split,
+            layers,
+            list(self._whole),
+            gone,
+            self._copy_number,
+            count,
+            self._pieces.kinds.alike,
         )
 
     # ------------------------------------------------------------------ the rest

@@ -31,6 +31,7 @@ class StateMeta(msgspec.Struct, array_like=True):
         gone: Pieces with keys that were removed.
         copy: The number of the copy that its pieces belong to. Those of another one say nothing of this one.
         count: Entries of the state when the note was made; -1: not known.
+        alike: Its keys may be equal to others of another type: what comes later takes the place of such a one.
     """
 
     name: str
@@ -41,6 +42,7 @@ class StateMeta(msgspec.Struct, array_like=True):
     gone: list[int]
     copy: int = NO_COPY
     count: int = -1
+    alike: bool = False
 
 
 class Meta(msgspec.Struct, array_like=True):

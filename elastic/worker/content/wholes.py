@@ -83,15 +83,13 @@ class Wholes:
         state = self._state
         most = max(WHOLE, min(LARGE_WHOLE, dict.__len__(state) // WHOLES)) if self.many else LARGE_WHOLE
         count = max(1, min(most, int(self.piece / self.weight)))
-        standing: dict[Any, Any] | None = None
         while some := owing.take(count):
             self.kinds.note(some)
             if self.kinds.odd and lasting and not codec.all_last(some.keys()):
                 raise ByIdentity
             if self.kinds.alike:
-                if standing is None:
-                    standing = {k: k for k in dict.__iter__(state)}
-                some = {standing.get(k, k): v for k, v in some.items()}
+                some = self.kinds.standing(state, some)
+                self.kinds.note(some)
             data = self._encode(some, self.look(some.keys(), some.values()))
             fits = max(1, min(most, int(self.piece * len(some) / len(data))))
             if self._is_too_large(some, data):

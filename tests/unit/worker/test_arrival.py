@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
 
@@ -195,3 +197,41 @@ def test_that_what_a_round_still_owes_is_forgotten_is_found() -> None:
     owed = property(lambda self: 0, lambda self, value: None)
     with patch.object(KeyedCopier, "_owed", owed, create=True), pytest.raises(AssertionError):
         stop_in_the_midst()
+
+
+@pytest.mark.parametrize("grid", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_keys_are_those_that_were_set_last_after_they_were_removed(seed: int, grid: bool) -> None:
+    """Removed and set again, it is the key that was given then, of whatever type; set while it is there, it stays the one before."""
+    chance, bolt, target = random.Random(seed), Bolt(), Bolt()
+    bolt.state.update({n: n for n in range(chance.choice([0, 10]))} | {f"k{n}": n for n in range(200)})
+
+    def change() -> None:
+        for _ in range(chance.randrange(4)):
+            key = chance.choice([int, float, Decimal, bool])(chance.randrange(2)) + chance.choice([0, 2])
+            if chance.random() < 0.5:
+                key = (key, "x")
+            if chance.random() < 0.6:
+                bolt.state.pop(key, None)
+            if chance.random() < 0.6:
+                bolt.state[key] = chance.random()
+
+    change()
+    pieces: dict[int, bytes] = {}
+    arrival = Arrival(target)
+    with patch.multiple(keyed, SMALL=0):
+        copier = Copier(bolt, piece=chance.choice([100, 1000]))
+        if not grid:
+            copier.read_at_once()
+        copier.size()
+        for _ in range(chance.randrange(10)):
+            pieces.update(copier.ahead(time.monotonic()))
+            change()
+            ahead = copier.so_far()
+            if chance.random() < 0.5 and all(n in pieces for n in ahead.order):
+                for _ in arrival.ahead(ahead.meta, ahead.order, [pieces[n] for n in ahead.order]):
+                    pass
+        content = copier.rest()
+    pieces.update(content.pieces)
+    arrival.put(content.meta, content.order, [pieces[n] for n in content.order])
+    assert {repr(k): v for k, v in target.state.items()} == {repr(k): v for k, v in bolt.state.items()}
