@@ -129,6 +129,10 @@ class Begun(Unavailable):
     LOOK = "Look with: elastic list, elastic moves, elastic nodes list."
 
 
+class Ended(Unavailable):
+    """The cluster has been ended: nobody will answer any more."""
+
+
 class NotConnected(Unavailable):
     pass
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from elastic.cluster.node_stores import NodeStores
 from elastic.cluster.store_ways import store_address
+from elastic.coordination import paths
 from elastic.coordination.base import SessionState, Watch
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
+from elastic.errors import ElasticError
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.options import NimbusOptions
 from elastic.reporting.node_gateway import GrpcNodeGateway
@@ -23,6 +26,14 @@ class OpenNimbus:
     nodes: GrpcNodeGateway
     coordination: ZooKeeperCoordination
     session: Watch
+    connected: threading.Event
+
+    def over(self) -> bool:
+        """Whether the cluster is being ended: the launcher has taken back that nodes are wanted. Not where that cannot be asked."""
+        try:
+            return self.connected.is_set() and self.coordination.get(paths.WANTED) is None
+        except ElasticError:
+            return False
 
     def close(self) -> None:
         """Step down, then end the session."""
@@ -61,7 +72,13 @@ def open_nimbus(
         Unavailable: ZooKeeper does not answer.
     """
 
+    connected = threading.Event()
+
     def state(now: SessionState) -> None:
+        if now is SessionState.CONNECTED:
+            connected.set()
+        else:
+            connected.clear()
         if now is SessionState.LOST:
             on_lost()
 
@@ -81,7 +98,7 @@ def open_nimbus(
             options=options.validate(),
             stores=NodeStores(None, lambda node: store_address(coordination, node)),
         )
-        return OpenNimbus(nimbus, nodes, coordination, coordination.watch_session(state))
+        return OpenNimbus(nimbus, nodes, coordination, coordination.watch_session(state), connected)
     except BaseException:
         coordination.close()
         raise

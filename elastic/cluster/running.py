@@ -433,9 +433,9 @@ class Launcher:
             dirs.clean(self.directory)
 
     def _tell_nodes(self) -> None:
-        """Nodes that Spark provides end by themselves when they are not wanted."""
+        """Nodes that Spark provides end by themselves when they are not wanted; and Nimbus knows that nobody takes over from it."""
         coordination = self._coordination
-        if coordination is None or not self._nodes.running:
+        if coordination is None:
             return
 
         def clear() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from elastic.control.connection import Connection, Link
-from elastic.errors import Begun, ConfigError, ElasticError, Unavailable
+from elastic.errors import Begun, ConfigError, ElasticError, Ended, Unavailable
 from elastic.rpc.errors import NotLeading, Unanswered, Unreachable, from_call
 
 R = TypeVar("R")
@@ -101,6 +101,8 @@ class Asking:
             raise
 
     def _explained(self, error: ElasticError) -> None:
+        if isinstance(error, Ended):  # it says so itself
+            return
         if not getattr(error, "__notes__", ()) and (said := self._explain()):
             error.add_note(said)
 

@@ -26,6 +26,8 @@ from elastic.rpc.server import Server
 from elastic.signals import insist
 
 SESSION_LOST = 4
+_GRACE = 3.0
+"""Seconds for calls and streams to end: its launcher kills it after 5."""
 _END_WITHIN = 15.0
 _log = logging.getLogger("elastic.nimbus")
 
@@ -112,8 +114,10 @@ def _run(
         end.wait()
     finally:
         _end_in_time()
+        if opened.over():
+            listening.end_streams(f"cluster {given.cluster} has ended")
         opened.close()
-        server.close()
+        server.close(_GRACE)
         opened.end_session()
 
 

@@ -20,7 +20,7 @@ from elastic.control.streams import Streams
 from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import ControlServiceServicer
 from elastic.control.version import version
-from elastic.errors import Begun, ConfigError, NotFound, Refused, Superseded, Unavailable
+from elastic.errors import Begun, ConfigError, ElasticError, Ended, NotFound, Refused, Superseded, Unavailable
 from elastic.model.events import Severity
 from elastic.model.views import NodeSummary
 from elastic.model.words import counted, size
@@ -51,12 +51,13 @@ def led_by(nimbus: NimbusPort, server: Server) -> Iterator[None]:
     Raises:
         NotLeading: It isn't, or stopped to be while it was asked, and did nothing; names the leader.
         Begun: It stopped to be, and what was asked for may have been done, or will be.
+        Ended: The cluster has been ended, and did nothing.
     """
     if not nimbus.leading:
         raise _not_leading(nimbus, server)
     try:
         yield
-    except Begun:
+    except (Begun, Ended):
         raise
     except (Refused, Unavailable, Superseded) as e:
         if nimbus.leading and not isinstance(e, Superseded):
@@ -72,7 +73,9 @@ def _leader(nimbus: NimbusPort) -> str:
         return ""
 
 
-def _not_leading(nimbus: NimbusPort, server: Server) -> NotLeading:
+def _not_leading(nimbus: NimbusPort, server: Server) -> ElasticError:
+    if server.over:
+        return server.gone()
     leader = _leader(nimbus)
     if leader == server.address:  # chosen, and not ready yet
         leader = ""

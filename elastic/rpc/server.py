@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused
+from elastic.errors import ConfigError, ElasticError, Ended, EnvironmentProblem, Refused
 from elastic.rpc.channels import SHARED
 from elastic.rpc.errors import NotLeading, to_status
 
@@ -64,6 +64,9 @@ class Server:
         streams: How many of those may be streams that a caller follows.
         waits: And how many may be such that wait (`waiting`).
 
+    Attributes:
+        over: Why nobody goes on when it has gone: `cluster x has ended`; "": somebody else may.
+
     Raises:
         ConfigError: See `check_listen`.
         EnvironmentProblem: The port is taken.
@@ -89,6 +92,7 @@ class Server:
         self._lock = threading.Lock()
         self._open: set[threading.Event] = set()
         self._started = self._stopping = False
+        self.over = ""
         self.grpc: grpc.Server = grpc.server(
             self._pool, options=_SERVER, interceptors=[_Translate()], maximum_concurrent_rpcs=4 * threads
         )
@@ -107,12 +111,20 @@ class Server:
         self._started = True
         self.grpc.start()
 
-    def close(self, grace: float = 1.0) -> None:
-        """Refuse new calls, end the followed streams, give other calls `grace` seconds. Its threads have ended then."""
+    def end_streams(self, over: str = "") -> None:
+        """End those that are followed, also any that begin from now on. Returns at once.
+
+        Args:
+            over: See the attribute.
+        """
         with self._lock:
-            self._stopping = True
+            self.over, self._stopping = over, True
             for ended in self._open:
                 ended.set()
+
+    def close(self, grace: float = 1.0) -> None:
+        """Refuse new calls, end the followed streams, give other calls `grace` seconds. Its threads have ended then."""
+        self.end_streams(self.over)
         if not self._started:  # gRPC gives the port of a server back only when that has run
             self.start()
         self.grpc.stop(grace).wait()
@@ -165,8 +177,10 @@ class Server:
         finally:
             self._waiting.release()
 
-    def gone(self) -> NotLeading:
+    def gone(self) -> ElasticError:
         """What a stream raises when its event was set: reaches the caller when it was the server that went."""
+        if self.over:
+            return Ended(self.over)
         return NotLeading(f"{self._name} at {self.address} is going down", remedy="Ask another one.")
 
 

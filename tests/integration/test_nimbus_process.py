@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from elastic.control.client import Client
+from elastic.coordination import paths
 from elastic.coordination.zookeeper import connect
-from elastic.errors import NotFound, Refused
+from elastic.errors import Ended, NotFound, Refused
 from elastic.model.events import Event
 from elastic.procs import end, spawn
 from elastic.reporting.grpc_client import GrpcReporter
@@ -105,6 +106,21 @@ def test_two_of_them_the_second_takes_over(cluster: Cluster) -> None:
         second.child.terminate()
         assert second.child.wait(WAIT) == 0, second.log.read_text()
         assert "Traceback" not in second.log.read_text()
+
+
+def test_who_follows_it_is_told_that_the_cluster_has_ended(cluster: Cluster) -> None:
+    process = cluster.nimbus()
+    coordination = connect(cluster.zookeeper, session_timeout=4)
+    with Client(process.address, timeout=WAIT) as client:
+        stream = client.events(follow=True)
+        assert next(event.kind for _, event in stream) == "nimbus-elected"
+        coordination.set(paths.WANTED, paths.WANTED_SAID)
+        coordination.delete(paths.WANTED, recursive=True)  # as the launcher does
+        coordination.close()
+        process.child.terminate()
+        with pytest.raises(Ended, match="cluster test has ended"):
+            list(stream)
+    assert process.child.wait(WAIT) == 0, process.log.read_text()
 
 
 def test_it_ends_with_its_session(cluster: Cluster) -> None:

@@ -26,7 +26,15 @@ from elastic.control.cli import troubles as troubles_module
 from elastic.control.cli.connection import addresses
 from elastic.control.cli.settings import Settings
 from elastic.control.client import Client
-from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, NotFound, Refused, Unavailable
+from elastic.errors import (
+    DeadlineExceeded,
+    ElasticError,
+    Ended,
+    ExecutionError,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
 from elastic.model.views import NodeSummary, TopologySummary
@@ -456,6 +464,20 @@ def test_submit_wait_ends_with_its_cluster(job: Path, monkeypatch: pytest.Monkey
     result = invoke(None, "--home", str(job.parent / "nowhere"), "submit", "--wait", str(job))
     assert result.exit_code == 7
     assert "cluster default has ended, and numbers with it" in result.stderr
+
+
+def test_submit_wait_ends_with_a_cluster_elsewhere(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Nimbus says so to who follows it."""
+
+    class Ending(FakeClient):
+        def events(self, **_: object) -> NoReturn:
+            raise Ended("cluster x has ended")
+
+    client = Ending(topologies=[])
+    monkeypatch.setattr(submit_module.time, "sleep", lambda seconds: pytest.fail("it is waited for another"))
+    result = invoke(client, "--address", "there:1", "submit", "--wait", str(job))
+    assert result.exit_code == 7
+    assert "the cluster at there:1 has ended, and numbers with it" in result.stderr
 
 
 @pytest.mark.parametrize(

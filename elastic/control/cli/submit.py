@@ -21,7 +21,7 @@ from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.control.cli.troubles import Troubles
-from elastic.errors import DeadlineExceeded, ExecutionError, NotFound, Refused, Unavailable
+from elastic.errors import DeadlineExceeded, Ended, ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import NodeSummary, TopologySummary
@@ -216,7 +216,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                         if event.kind in ENDS:
                             seconds = event.time - summary.submitted
                             return End(ENDS[event.kind], seconds, event.message, since, summary.submitted)
-            except NotRunning as error:  # nobody will answer any more
+            except (NotRunning, Ended) as error:  # nobody will answer any more
                 raise Unavailable(
                     f"{settings.target} has ended, and {name} with it",
                     remedy=f"A new one: {settings.command('up')}",
