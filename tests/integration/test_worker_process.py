@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from elastic.supervisor import logs
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch
 from elastic.supervisor.supervisor import Supervisor
 from elastic.supervisor.worker_process import ProcessLauncher
+from elastic.transport.addresses import unix_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -357,8 +359,15 @@ def _put_bundle(directory: Path, behaviour: str = "") -> str:
     return sha256
 
 
+@pytest.fixture
+def run_dir() -> Iterator[Path]:
+    """Short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="elastic-") as made:
+        yield Path(made)
+
+
 def test_the_whole_node_with_zookeeper(
-    zookeeper_server: EmbeddedZooKeeper, zookeeper_address: str, tmp_path: Path
+    zookeeper_server: EmbeddedZooKeeper, zookeeper_address: str, tmp_path: Path, run_dir: Path
 ) -> None:
     from elastic.coordination.zookeeper import connect
 
@@ -369,13 +378,17 @@ def test_the_whole_node_with_zookeeper(
     world.submit(_put_bundle(directory))
     world.assign((1, 4))
     entry = paths.worker(T, W)
-    first = _main(zookeeper_address, directory)
+    socket = unix_path(run_dir, Incarnation(f"{W}#1"))
+    assert socket is not None
+    socket.touch()  # as a worker leaves it that is killed
+    first = _main(zookeeper_address, directory, 1, "--run-dir", str(run_dir))
     second: subprocess.Popen[bytes] | None = None
     try:
         until(session, entry, lambda v: v is not None)
         pid = _registered_pid(world)
         os.kill(pid, signal.SIGKILL)
         until(session, entry, lambda v: bool(v) and f"{W}#2".encode() in (v or b""))
+        assert not socket.exists()
         # The supervisor dies: its worker with it. The next generation doesn't wait for sessions to time out.
         orphan = _registered_pid(world)
         first.kill()

@@ -59,7 +59,7 @@ PATH = paths.worker_progress("t", W)  # type: ignore[arg-type]
 
 @pytest.fixture
 def life(tmp_path: Path) -> Any:
-    b = TopologyBuilder("t")
+    b = TopologyBuilder("t", report_interval=7.5)
     b.spout("numbers", Numbers())
     b.bolt("count", Count(), tasks=4).fields("numbers", "n")
     service = MemoryZooKeeper()
@@ -97,6 +97,10 @@ def begins(life: Any, *tasks: int) -> None:
     """What was written down is carried out, as far as these tasks are concerned."""
     life.worker.tasks.update({n: standing() for n in tasks})
     life._progress.begun()
+
+
+def test_it_measures_itself_as_often_as_its_topology_says(life: Any) -> None:
+    assert life._voice._report() == 7.5
 
 
 def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -> None:
