@@ -36,6 +36,8 @@ _HANDSHAKES = 3
 _FIRST = 1.0
 """and the first one so many seconds, each next one twice as many. Of eight clients of a server that is started again about one every
 other time is not answered, while the next attempt is within milliseconds."""
+_CLOSING = 1.0
+"""Seconds for a handshake that is under way when the connection is closed: answered, the session ends in order."""
 _CONNECTS = 12
 """The same of an attempt to connect with one of several: a machine that is off does not answer at all, and beside it another one serves.
 When a connection has broken because nothing came any more, a sixth of the time is left."""
@@ -234,6 +236,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._handshake = _FIRST
         self._at = "", 0  # whom it connects with
         self._foreign = False  # what answered last was no ZooKeeper, which has been said
+        self._greeting = False  # it waits for that answer
         self._unread = bytearray()  # what came with what was asked for: the beginning of the next message
         # Held from before something is sent until it is known what answer belongs to it.
         self._sending = threading.Lock()
@@ -242,6 +245,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._rest = b""  # under it: of a request that such a thread has sent a part of
         client.handler.ahead = self._ahead
         client.handler.sends = self._send_at_once
+
+    def stop(self, timeout: float | None = None) -> Any:
+        """Wait for its end, once it has been told to. Whoever does not answer a handshake is not waited for as long as that might take."""
+        if not self.connection_stopped.wait(_CLOSING) and self._greeting:
+            with contextlib.suppress(OSError, AttributeError):  # it is over by now
+                self._socket.shutdown(socket.SHUT_RDWR)
+        return super().stop(timeout)
 
     def _connect_attempt(self, *args: Any) -> Any:
         try:
@@ -357,7 +367,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             return super()._invoke(timeout, request, xid)
         asked, patience = time.monotonic(), self._handshake
         self._handshake = 2 * patience  # unless it is answered
-        result = self._greet(min(timeout, patience), request)
+        self._greeting = True
+        try:
+            if self.client._stopped.is_set():
+                patience = min(patience, _CLOSING)
+            result = self._greet(min(timeout, patience), request)
+        finally:
+            self._greeting = False
         self._handshake = _FIRST
         if result.time_out > 0:
             self._lease.granted(asked, result.time_out / 1000)

@@ -402,6 +402,21 @@ def test_something_else_at_the_address() -> None:
             connect(address, session_timeout=1.0, connect_timeout=0.3)
 
 
+def test_closing_does_not_wait_for_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.coordination._client._FIRST", 1000.0)
+    ended = threading.Event()
+
+    def give_up(address: str) -> None:
+        with contextlib.suppress(Unavailable):
+            connect(address, session_timeout=3000.0, connect_timeout=0.3)
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        threading.Thread(target=give_up, args=(address,), daemon=True).start()
+        assert ended.wait(60.0)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
