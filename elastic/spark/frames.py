@@ -187,7 +187,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatc
 
     columns = []
     for field in schema:
-        column = batch.column(batch.schema.get_field_index(field.name))
+        if (at := batch.schema.get_field_index(field.name)) < 0:
+            raise ConfigError(
+                f"The topology that reads the pipe {where} wants a column {field.name!r}; there is none, or more than one, "
+                f"among {', '.join(batch.schema.names)}.",
+                remedy="Rename or add it before the DataFrame is written.",
+            )
+        column = batch.column(at)
         try:
             columns.append(column.cast(field.type))
         except pa.ArrowException as e:
@@ -255,7 +261,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as Spark declares it
         return _write(self.where, self.limits, iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _commit(Log(Pipe(self.where)), messages, self.query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -303,7 +309,7 @@ class _StreamReader(DataSourceStreamReader):
     def __init__(self, where: str, keep: bool) -> None:
         self.where, self.keep = where, keep
 
-    def initialOffset(self) -> dict[str, int]:  # Spark's name
+    def initialOffset(self) -> dict[str, int]:
         return segments.begins(Pipe(self.where))
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:

@@ -30,6 +30,7 @@ class Part(msgspec.Struct, frozen=True):
     Attributes:
         name: The file, in `data`.
         partition: The number of the partition of the DataFrame.
+        rows, bytes: Of the file.
     """
 
     name: str
@@ -92,8 +93,10 @@ class Log:
 
     def newest(self) -> Entry | None:
         """The last one; None before the first."""
-        numbers = self.numbers()
-        return self.entry(numbers[-1]) if numbers else None
+        while numbers := self.numbers():
+            if (found := self.entry(numbers[-1])) is not None:
+                return found  # else there is a newer one by now, and that one was swept
+        return None
 
     # --- Spark's side
 
@@ -158,7 +161,7 @@ class Log:
                 self.pipe.delete(_name(number))
         entries = (self.entry(n) for n in numbers if n > done)
         named = {p.name for e in entries if e is not None for p in e.parts}
-        for name in self.pipe.files(DATA).keys() - named:
+        for name in {*self.pipe.files(DATA), *self.pipe.unfinished(DATA)} - named:
             if abandoned(name, time.time()):
                 self.pipe.delete(f"{DATA}/{name}")
 

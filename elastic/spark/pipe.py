@@ -63,6 +63,13 @@ class Pipe:
 
     def files(self, folder: str) -> dict[str, int]:
         """What is in a folder: size in bytes by name, in the order of the names; nothing if there is no such folder."""
+        return {n: size for n, size in self._all_files(folder).items() if not n.endswith(_PART)}
+
+    def unfinished(self, folder: str) -> list[str]:
+        """The names of files that are being written, or that nobody has finished."""
+        return [n for n in self._all_files(folder) if n.endswith(_PART)]
+
+    def _all_files(self, folder: str) -> dict[str, int]:
         from pyarrow import fs
 
         return {i.base_name: i.size or 0 for i in self._infos(folder) if i.type is fs.FileType.File}
@@ -76,11 +83,12 @@ class Pipe:
     def _infos(self, folder: str) -> list[fs.FileInfo]:
         from pyarrow import fs
 
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         try:
-            found = self._fs.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
-        except FileNotFoundError:  # it is just being made
-            return []
-        return sorted((i for i in found if not i.base_name.endswith(_PART)), key=lambda i: i.base_name)
+            found = self._fs.get_file_info(selector)
+        except FileNotFoundError:  # it was made just then
+            found = self._fs.get_file_info(selector)
+        return sorted(found, key=lambda i: i.base_name)
 
     def read(self, name: str) -> bytes | None:
         """A whole file; None if there is none."""
@@ -172,10 +180,18 @@ class Writing:
         return self._file
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            self._fs.move(self._part, self._path)
-        else:
+        try:
+            self._file.close()
+            if kind is None:
+                self._fs.move(self._part, self._path)
+                return
+        except BaseException:
+            self._drop()
+            raise
+        self._drop()
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError):
             self._fs.delete_file(self._part)
 
 

@@ -113,6 +113,8 @@ class DataFrameSink(Presets, StatefulBolt):
             return
         if self.number < 0:
             self.number = segments.end(self.files, self.folder)
+            for part in self.files.unfinished(self.folder):  # of one that was killed
+                self.files.delete(f"{self.folder}/{part}")
         content = segments.encoded(self.pending, self.schema)
         self.files.write(segments.name(self.folder, self.number), content)
         self.written.inc(self.count)

@@ -91,6 +91,15 @@ def test_a_column_that_is_missing_is_said_before_anything_is_written(tmp_path: P
         source(tmp_path).writer(StructType().add("key", LongType()).add("text", StringType()), False)
 
 
+def test_a_column_that_is_there_twice_or_not_at_all_is_not_another_one(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    Reading(str(tmp_path))  # the topology begins after the query has
+    for names in (["key", "other"], ["key", "n", "n"]):
+        batch = pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names)
+        with pytest.raises(ConfigError, match="wants a column 'n'; there is none, or more than one"):
+            into.write(iter([batch]))
+
+
 def test_to_overwrite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is added to it"):
         source(tmp_path).writer(COLUMNS, True)

@@ -218,6 +218,24 @@ def test_who_finds_the_number_taken_takes_the_next(tmp_path: Path, monkeypatch: 
     assert not list((tmp_path / LOG).glob("*.part"))
 
 
+def test_an_entry_that_is_swept_while_the_newest_is_looked_for_is_not_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, true = log_of(str(tmp_path)), Log.entry
+    log.commit([part(log, 0, (0, 0))])
+    Reading(str(tmp_path)).all()
+
+    def entry(self: Log, number: int) -> Entry | None:
+        monkeypatch.undo()  # once
+        log.commit([part(log, 0, (0, 1))])
+        log.sweep()
+        return true(self, number)
+
+    monkeypatch.setattr(Log, "entry", entry)
+    assert log_of(str(tmp_path)).commit([part(log, 0, (0, 2))])
+    assert log.numbers() == [1, 2]
+
+
 def test_of_many_that_commit_at_once_each_has_an_entry(tmp_path: Path) -> None:
     logs = [log_of(str(tmp_path)) for _ in range(4)]
 
@@ -285,9 +303,11 @@ def test_what_waits_is_what_not_every_task_has_taken(tmp_path: Path) -> None:
 def test_files_of_nobody_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_ = log_of(str(tmp_path))
     lost, named = part(log_, 0, (0, 0)), part(log_, 0, (0, 0))
+    killed = tmp_path / DATA / f"{lost.name}.1.part"
+    killed.touch()
     log_.commit([named])
     log_.sweep()
-    assert {p.name for p in (tmp_path / DATA).iterdir()} == {lost.name, named.name}
+    assert {p.name for p in (tmp_path / DATA).iterdir()} == {lost.name, named.name, killed.name}
     now = log.time.time()
     monkeypatch.setattr(log.time, "time", lambda: now + 90_000)
     log_.sweep()
@@ -304,6 +324,23 @@ def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path) -> 
     with pytest.raises(OSError, match="no room"):
         log.write(0, SCHEMA, broken())
     assert not list((tmp_path / DATA).iterdir())
+
+
+def test_what_cannot_be_finished_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Pipe(str(tmp_path))
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(true, name)
+
+        def move(self, *_: str) -> None:
+            raise OSError("no room")
+
+    true = pipe._fs
+    monkeypatch.setattr(pipe, "_fs", Full())
+    with pytest.raises(OSError, match="no room"):
+        pipe.write("a/b", b"x")
+    assert not list((tmp_path / "a").iterdir())
 
 
 def test_a_file_that_somebody_has_removed_is_named(tmp_path: Path) -> None:

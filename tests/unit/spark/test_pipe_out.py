@@ -175,6 +175,16 @@ def test_what_is_pending_is_written_at_the_end_unless_it_has_moved(tmp_path: Pat
     assert pairs(list(segments.read(pipe, "00000", 0))) == [(0, 0), (0, 1)]
 
 
+def test_what_a_killed_task_has_left_unfinished_goes(tmp_path: Path) -> None:
+    task = Written(str(tmp_path))
+    left = tmp_path / segments.name(segments.folder(0), 0)
+    left.parent.mkdir(parents=True)
+    left.with_name(f"{left.name}.1.part").touch()
+    task.give((0, 0))
+    task.sink.tick()
+    assert list(left.parent.iterdir()) == [left]
+
+
 def test_many_small_batches_are_one_in_a_segment(tmp_path: Path) -> None:
     task = Written(str(tmp_path))
     for n in range(5):
