@@ -225,6 +225,7 @@ def test_a_launcher_of_which_threads_are_left_has_not_ended(directory: Path) -> 
 
 def test_that_a_cluster_had_to_be_killed_is_said(directory: Path, holder: subprocess.Popen[str]) -> None:
     holder.send_signal(signal.SIGSTOP)
+    os.waitpid(holder.pid, os.WUNTRACED)  # else it could be asked to end before it stands still, and do so
     said: list[str] = []
     stop(directory.parent, "c", timeout=0.1, on_killed=said.append)
     assert said == ["it has not ended within 0.1 s, and is killed"]
