@@ -41,7 +41,7 @@ class Pipe:
             if "://" in where:
                 self._fs, self._root = fs.FileSystem.from_uri(where)
             else:
-                self._fs, self._root = fs.LocalFileSystem(), str(Path(where).expanduser().absolute())
+                self._fs, self._root = fs.LocalFileSystem(), place(where)
             self._local = isinstance(self._fs, fs.LocalFileSystem)
             kind = self._fs.get_file_info(self._root).type
         except (ArrowException, OSError, ValueError) as e:
@@ -193,6 +193,11 @@ class Writing:
     def _drop(self) -> None:
         with contextlib.suppress(OSError):
             self._fs.delete_file(self._part)
+
+
+def place(where: str | Path) -> str:
+    """A path from the root, whatever directory other processes are in; a URI as it is."""
+    return str(where) if "://" in str(where) else str(Path(where).expanduser().absolute())
 
 
 def numbered(number: int, end: str) -> str:

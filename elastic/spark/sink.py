@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from elastic.api.components import Presets, StatefulBolt
 from elastic.errors import ExecutionError
 from elastic.spark import segments
-from elastic.spark.pipe import Pipe
+from elastic.spark.pipe import Pipe, place
 from elastic.spark.spout import columns
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DataFrameSink(Presets, StatefulBolt):
     def __init__(
         self, pipe: str | Path, fields: Fields, *, rows: int = 100_000, max_bytes: int = _MOST
     ) -> None:
-        self.pipe = str(pipe) if "://" in str(pipe) else str(Path(pipe).expanduser().absolute())
+        self.pipe = place(pipe)
         self.fields = fields
         columns(fields)  # said here, and not by a node
         self.most, self.max_bytes = rows, max_bytes

@@ -12,7 +12,7 @@ from elastic.errors import ConfigError, ExecutionError
 from elastic.model.ids import DEFAULT_STREAM
 from elastic.model.topology import StreamSpec
 from elastic.spark.log import DATA, Divided, Entry, Log, Part, Taken
-from elastic.spark.pipe import Pipe
+from elastic.spark.pipe import Pipe, place
 from elastic.worker.tuples.vector import schema_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DataFrameSpout(StatefulSpout):
     """
 
     def __init__(self, pipe: str | Path, fields: Fields, *, every: float = 0.05) -> None:
-        self.pipe = str(pipe) if "://" in str(pipe) else str(Path(pipe).expanduser().absolute())
+        self.pipe = place(pipe)
         self.outputs = fields  # type: ignore[misc]  # of this instance, where others have them on the class
         self.every = every
         columns(fields)  # said here, and not by a node
