@@ -9,7 +9,6 @@ The classes here travel to Spark's executors, which need this package, too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,7 +27,7 @@ from pyspark.sql.datasource import (
 from elastic.errors import ConfigError, DeadlineExceeded
 from elastic.spark import segments
 from elastic.spark.log import Ended, Log, Part
-from elastic.spark.pipe import Pipe, spelt
+from elastic.spark.pipe import Pipe, spelt, wait_for_room
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 30
 _PATIENCE = 600.0
-_LOOK = 0.1
 
 
 def register(spark: SparkSession) -> None:
@@ -208,15 +206,12 @@ def _wait(log: Log, limits: _Limits) -> None:
     """Until less waits than may."""
     if not limits.bytes:
         return
-    until = time.monotonic() + limits.seconds
-    while (waiting := log.waiting()) > limits.bytes:
-        if time.monotonic() >= until:
-            raise DeadlineExceeded(
-                f"{waiting:,} bytes wait in the pipe {log.pipe.where}, and {limits.bytes:,} may: no topology has read enough of them for "
-                f"{limits.seconds:g} s.",
-                remedy="Look whether the topology runs (elastic describe), or give max_bytes or patience.",
-            )
-        time.sleep(_LOOK)  # no file system that is meant here tells when a file goes
+    if (waiting := wait_for_room(log.waiting, limits.bytes, limits.seconds)) > limits.bytes:
+        raise DeadlineExceeded(
+            f"{waiting:,} bytes wait in the pipe {log.pipe.where}, and {limits.bytes:,} may: no topology has read enough of them for "
+            f"{limits.seconds:g} s.",
+            remedy="Look whether the topology runs (elastic describe), or give max_bytes or patience.",
+        )
 
 
 def _commit(

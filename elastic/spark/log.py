@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -149,9 +149,13 @@ class Log:
 
     def waiting(self) -> int:
         """Bytes that were handed over and are not taken yet."""
-        done = self.done()
-        entries = (self.entry(n) for n in self.numbers() if n > done)
-        return sum(p.bytes for e in entries if e is not None for p in e.parts)
+        return sum(p.bytes for p in self._parts_after(self.done(), self.numbers()))
+
+    def _parts_after(self, done: int, numbers: Iterable[int]) -> Iterator[Part]:
+        """Those of the later ones of some entries."""
+        for entry in (self.entry(n) for n in numbers if n > done):
+            if entry is not None:
+                yield from entry.parts
 
     def sweep(self) -> None:
         """Remove entries that everybody has taken, but the newest, and files that have been nobody's for a day."""
@@ -159,8 +163,7 @@ class Log:
         for number in numbers[:-1]:
             if number <= done:
                 self.pipe.delete(_name(number))
-        entries = (self.entry(n) for n in numbers if n > done)
-        named = {p.name for e in entries if e is not None for p in e.parts}
+        named = {p.name for p in self._parts_after(done, numbers)}
         for name in {*self.pipe.files(DATA), *self.pipe.unfinished(DATA)} - named:
             if abandoned(name, time.time()):
                 self.pipe.delete(f"{DATA}/{name}")

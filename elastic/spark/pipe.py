@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ SCHEMA = "schema.arrow"
 """The columns, as the topology's side declares them."""
 _PART = ".part"
 _DIGITS = 20
+_LOOK = 0.05
 
 
 class Pipe:
@@ -52,14 +55,11 @@ class Pipe:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _info(self, name: str) -> fs.FileInfo:
-        return self._fs.get_file_info(self._path(name))
-
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
         from pyarrow import fs
 
-        return self._info(name).type is fs.FileType.File
+        return bool(self._fs.get_file_info(self._path(name)).type is fs.FileType.File)
 
     def files(self, folder: str) -> dict[str, int]:
         """What is in a folder: size in bytes by name, in the order of the names; nothing if there is no such folder."""
@@ -198,6 +198,22 @@ class Writing:
 def place(where: str | Path) -> str:
     """A path from the root, whatever directory other processes are in; a URI as it is."""
     return str(where) if "://" in str(where) else str(Path(where).expanduser().absolute())
+
+
+def wait_for_room(waiting: Callable[[], int], most: int, seconds: float) -> int:
+    """Wait until so much may be added, but not for long.
+
+    Args:
+        waiting: Bytes that nobody has read yet.
+        most: So many may wait.
+
+    Returns:
+        Those that wait now.
+    """
+    until = time.monotonic() + seconds
+    while (now := waiting()) > most and time.monotonic() < until:
+        time.sleep(_LOOK)  # no file system that is meant here tells when a file goes
+    return now
 
 
 def numbered(number: int, end: str) -> str:

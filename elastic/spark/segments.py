@@ -18,22 +18,22 @@ _END = ".arrow"
 
 
 def folder(index: int) -> str:
-    """Where a task writes.
+    """The folder of a task.
 
     Args:
         index: Its place among those of its component.
     """
-    return f"{ROOT}/{index:05}"
+    return f"{index:05}"
 
 
 def name(folder: str, number: int) -> str:
     """The file of a segment."""
-    return f"{folder}/{numbered(number, _END)}"
+    return f"{ROOT}/{folder}/{numbered(number, _END)}"
 
 
 def numbers(pipe: Pipe, folder: str) -> list[int]:
     """Of the segments that are there, ascending."""
-    return [number_of(n) for n in pipe.files(folder) if n.endswith(_END)]
+    return [number_of(n) for n in pipe.files(f"{ROOT}/{folder}") if n.endswith(_END)]
 
 
 def end(pipe: Pipe, folder: str) -> int:
@@ -42,15 +42,26 @@ def end(pipe: Pipe, folder: str) -> int:
     return found[-1] + 1 if found else 0
 
 
+def size(pipe: Pipe, folder: str) -> int:
+    """Bytes of all segments that are there."""
+    return sum(pipe.files(f"{ROOT}/{folder}").values())
+
+
+def tidy(pipe: Pipe, folder: str) -> None:
+    """Remove what a task that was killed has not finished."""
+    for part in pipe.unfinished(f"{ROOT}/{folder}"):
+        pipe.delete(f"{ROOT}/{folder}/{part}")
+
+
 def begins(pipe: Pipe) -> dict[str, int]:
     """By folder, the first segment that is there."""
-    found = ((f, numbers(pipe, f"{ROOT}/{f}")) for f in pipe.folders(ROOT))
+    found = ((f, numbers(pipe, f)) for f in pipe.folders(ROOT))
     return {f: n[0] for f, n in found if n}
 
 
 def ends(pipe: Pipe) -> dict[str, int]:
     """By folder, the number behind its newest segment."""
-    return {f: end(pipe, f"{ROOT}/{f}") for f in pipe.folders(ROOT)}
+    return {f: end(pipe, f) for f in pipe.folders(ROOT)}
 
 
 def between(start: Mapping[str, int], stop: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
@@ -63,9 +74,9 @@ def between(start: Mapping[str, int], stop: Mapping[str, int]) -> Iterator[tuple
 def remove(pipe: Pipe, stop: Mapping[str, int]) -> None:
     """Remove the segments before those, but the newest of each."""
     for f, last in stop.items():
-        for number in numbers(pipe, f"{ROOT}/{f}")[:-1]:
+        for number in numbers(pipe, f)[:-1]:
             if number < last:
-                pipe.delete(name(f"{ROOT}/{f}", number))
+                pipe.delete(name(f, number))
 
 
 def read(pipe: Pipe, folder: str, number: int) -> Iterator[pa.RecordBatch]:
@@ -76,7 +87,7 @@ def read(pipe: Pipe, folder: str, number: int) -> Iterator[pa.RecordBatch]:
     """
     import pyarrow as pa
 
-    with pipe.open(name(f"{ROOT}/{folder}", number)) as file, pa.ipc.open_stream(file) as reader:
+    with pipe.open(name(folder, number)) as file, pa.ipc.open_stream(file) as reader:
         yield from reader
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from elastic.api.components import Presets, StatefulBolt
 from elastic.errors import ExecutionError
 from elastic.spark import segments
-from elastic.spark.pipe import Pipe, place
-from elastic.spark.spout import columns
+from elastic.spark.columns import columns
+from elastic.spark.pipe import Pipe, place, wait_for_room
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _SLOWED = 0.25
 """Seconds that a full pipe holds up a record batch."""
-_LOOK = 0.05
 _MOST = 1 << 30
 
 
@@ -80,19 +78,17 @@ class DataFrameSink(Presets, StatefulBolt):
         self.count = sum(b.num_rows for b in self.pending)
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
-        import pyarrow as pa
-
         names = self.schema.names
         if lacking := [n for n in names if n not in batch.schema.names]:
             raise ExecutionError(
                 f"The pipe {self.pipe} has a column {lacking[0]!r}, and what came has only {', '.join(batch.schema.names)}.",
                 remedy="Declare the fields of what the sink is subscribed to.",
             )
-        table = pa.Table.from_batches([batch.select(names)]).cast(self.schema)
+        fitting = batch.select(names).cast(self.schema)
         if self.max_bytes and self.unread > self.max_bytes:
             self._slow_down()
         self.saved = False
-        self.pending += table.to_batches()
+        self.pending.append(fitting)
         self.count += batch.num_rows
         if self.count >= self.most:
             self._write()
@@ -113,8 +109,7 @@ class DataFrameSink(Presets, StatefulBolt):
             return
         if self.number < 0:
             self.number = segments.end(self.files, self.folder)
-            for part in self.files.unfinished(self.folder):  # of one that was killed
-                self.files.delete(f"{self.folder}/{part}")
+            segments.tidy(self.files, self.folder)
         content = segments.encoded(self.pending, self.schema)
         self.files.write(segments.name(self.folder, self.number), content)
         self.written.inc(self.count)
@@ -123,15 +118,11 @@ class DataFrameSink(Presets, StatefulBolt):
 
     def _slow_down(self) -> None:
         """Wait for whoever reads, but not for long: a task that waits does not move."""
-        assert self.files is not None
-        until = time.monotonic() + _SLOWED
-        while True:
-            self.unread = sum(self.files.files(self.folder).values())
-            if self.unread <= self.max_bytes:
-                return
-            if time.monotonic() >= until:
-                break
-            time.sleep(_LOOK)  # no file system that is meant here tells when a file goes
+        files, folder = self.files, self.folder
+        assert files is not None
+        self.unread = wait_for_room(lambda: segments.size(files, folder), self.max_bytes, _SLOWED)
+        if self.unread <= self.max_bytes:
+            return
         self.context.warn(
             "pipe-full",
             f"{self.unread:,} bytes of task {self.context.task} wait in the pipe {self.pipe}: what comes is taken slowly until a streaming "

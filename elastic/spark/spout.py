@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elastic.api.components import StatefulSpout
-from elastic.api.fields import Fields
 from elastic.errors import ConfigError, ExecutionError
-from elastic.model.ids import DEFAULT_STREAM
-from elastic.model.topology import StreamSpec
+from elastic.spark.columns import columns
 from elastic.spark.log import DATA, Divided, Entry, Log, Part, Taken
 from elastic.spark.pipe import Pipe, place
-from elastic.worker.tuples.vector import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from elastic.api.context import Counter, TopologyContext
+    from elastic.api.fields import Fields
 
 ROWS = 1024
 """Emitted at a time at most: what waits for it should not wait long."""
@@ -144,17 +142,3 @@ class DataFrameSpout(StatefulSpout):
                 for start in range(skip, batch.num_rows, ROWS):
                     yield chosen.slice(start, ROWS)
                 skip = 0
-
-
-def columns(fields: Any) -> pa.Schema:
-    """The Arrow schema of fields.
-
-    Raises:
-        ConfigError: One has no type, or one that no column has.
-    """
-    if not isinstance(fields, Fields):
-        raise ConfigError(f"The columns of a pipe are declared by Fields with types, not by {fields!r}.")
-    try:
-        return schema_of(StreamSpec(DEFAULT_STREAM, fields.specs))
-    except ExecutionError as e:
-        raise ConfigError(f"The columns of a pipe need types. {e.message}", remedy=e.remedy) from None

@@ -6,12 +6,16 @@ import pickle
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import Phase, settings
 
 from elastic import Bolt, Fields, TopologyBuilder, TopologyContext
 from elastic.spark import DataFrameSink, DataFrameSpout
 from elastic.spark.log import Log, Part
 from elastic.spark.pipe import Pipe
 
+QUICK = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, database=None)
+FOUND = settings(QUICK, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
+"""For faults that are there: the first example that shows one is enough."""
 FIELDS = Fields(key=int, n=int)
 SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int64())])
 

@@ -15,9 +15,9 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from elastic import Fields
 from elastic.errors import ConfigError, DeadlineExceeded
 from elastic.spark import finish
+from elastic.spark.columns import columns
 from elastic.spark.frames import ElasticSource
 from elastic.spark.log import DATA
-from elastic.spark.spout import columns
 
 COLUMNS = StructType().add("key", LongType()).add("n", LongType())
 

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
-from pipe_parts import SCHEMA, Reading, context, log_of, part
+from pipe_parts import FOUND, QUICK, SCHEMA, Reading, context, log_of, part
 
 from elastic import Fields
 from elastic.errors import ConfigError, ExecutionError
@@ -111,11 +110,6 @@ class Handing(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.log.sweep()
-
-
-QUICK = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, database=None)
-FOUND = settings(QUICK, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
-"""For faults that are there: the first example that shows one is enough."""
 
 
 def test_each_row_once_and_in_order() -> None:

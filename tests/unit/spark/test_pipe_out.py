@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.stateful import run_state_machine_as_test as run
-from pipe_parts import Written, pairs
+from pipe_parts import FOUND, QUICK, Written, pairs
 
 from elastic import Fields, TopologyBuilder
 from elastic.errors import ConfigError, ExecutionError
@@ -44,7 +43,7 @@ class Fetching(RuleBasedStateMachine):
             self.query(again=False, commit=True)
             for index, given in enumerate(self.given):
                 assert [p for p in self.got if p[0] == index] == given, "lost, doubled or reordered"
-            assert all(len(segments.numbers(self.pipe, f"{segments.ROOT}/{f}")) == 1 for f in self.start)
+            assert all(len(segments.numbers(self.pipe, f)) == 1 for f in self.start)
         finally:
             self.directory.cleanup()
 
@@ -91,11 +90,6 @@ class Fetching(RuleBasedStateMachine):
         ]
 
 
-QUICK = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, database=None)
-FOUND = settings(QUICK, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
-"""For faults that are there: the first example that shows one is enough."""
-
-
 def test_each_row_once_and_in_order() -> None:
     run(Fetching, settings=QUICK)
 
@@ -112,9 +106,9 @@ def no_number_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
 def the_newest_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     def remove(pipe: Pipe, stop: dict[str, int]) -> None:
         for folder, last in stop.items():
-            for number in segments.numbers(pipe, f"{segments.ROOT}/{folder}"):
+            for number in segments.numbers(pipe, folder):
                 if number < last:
-                    pipe.delete(segments.name(f"{segments.ROOT}/{folder}", number))
+                    pipe.delete(segments.name(folder, number))
 
     monkeypatch.setattr(segments, "remove", remove)
 
