@@ -80,6 +80,24 @@ def mark_all(scribe: Scribe, drive: _Drive) -> None:
     end(scribe, drive)
 
 
+def unanswered(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[MemoryCoordination, str, str], bool]
+) -> None:
+    """Have those reads and writes fail of which `fails` says so, by session, name and path."""
+    real = {name: getattr(MemoryCoordination, name) for name in ("get", "set")}
+
+    def instead_of(name: str) -> Callable[..., object]:
+        def asked(self: MemoryCoordination, path: str, *arguments: object, **options: object) -> object:
+            if fails(self, name, path):
+                raise NotConnected("no answer")
+            return real[name](self, path, *arguments, **options)
+
+        return asked
+
+    for name in real:
+        monkeypatch.setattr(MemoryCoordination, name, instead_of(name))
+
+
 @pytest.mark.parametrize(
     "reasons", [[CANNOT_BE_ENCODED], ["x" * 2000] * 600, ["\udcff" * 2000] * 300, ["\0" * 2000] * 300]
 )
@@ -120,19 +138,13 @@ def test_marks_are_written_after_answers_that_did_not_come_although_the_session_
     """Neither to the write nor to the question after it; and nothing says that the connection is back, as it never was away."""
     monkeypatch.setattr(worker_marks, "_PAUSE", 0.01)
     faults: list[str] = []
-    real = {name: getattr(MemoryCoordination, name) for name in ("get", "set")}
 
-    def fails(name: str) -> Callable[..., object]:
-        def asked(self: MemoryCoordination, path: str, *arguments: object, **options: object) -> object:
-            if faults and path.startswith(paths.moves(NAME)):
-                faults.pop()
-                raise NotConnected("no answer")
-            return real[name](self, path, *arguments, **options)
+    def fails(session: MemoryCoordination, name: str, path: str) -> bool:
+        if fault := bool(faults and path.startswith(paths.moves(NAME))):
+            faults.pop()
+        return fault
 
-        return asked
-
-    for name in real:
-        monkeypatch.setattr(MemoryCoordination, name, fails(name))
+    unanswered(monkeypatch, fails)
     with written() as (scribe, drive):
         faults += ["set", "get"]
         scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
@@ -151,22 +163,16 @@ def test_marks_are_written_as_soon_as_the_connection_is_back(monkeypatch: pytest
         session._server.resume(session)
 
     comes_back = threading.Thread(target=come_back)
-    real = {name: getattr(MemoryCoordination, name) for name in ("get", "set")}
 
-    def fails(name: str) -> Callable[..., object]:
-        def asked(self: MemoryCoordination, path: str, *arguments: object, **options: object) -> object:
-            if threading.current_thread().name == "marks" and faults[:1] == [name]:
-                faults.pop(0)
-                if not faults:
-                    sessions.append(self)
-                    comes_back.start()
-                raise NotConnected("no answer")
-            return real[name](self, path, *arguments, **options)
+    def fails(session: MemoryCoordination, name: str, path: str) -> bool:
+        if fault := threading.current_thread().name == "marks" and faults[:1] == [name]:
+            faults.pop(0)
+            if not faults:
+                sessions.append(session)
+                comes_back.start()
+        return fault
 
-        return asked
-
-    for name in real:
-        monkeypatch.setattr(MemoryCoordination, name, fails(name))
+    unanswered(monkeypatch, fails)
     with written() as (scribe, drive):
         mark_all(scribe, drive)
     comes_back.join()
