@@ -17,7 +17,7 @@ import psutil
 import pytest
 from families import family, listens
 
-from elastic.control.cli import present
+from elastic.control import present
 from elastic.control.cli.settings import Settings
 
 LIMIT = 90.0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cli_fake import TOTALS, FakeClient, detail, invoke, move, task_move, under_way
 
-from elastic.control.cli.move_shown import cost, progress, ranges, step
-from elastic.control.cli.present import move as plain
+from elastic.control.move_words import cost, progress, ranges, step
+from elastic.control.present import move as plain
 from elastic.model.ids import WorkerId
 from elastic.model.views import PLANNED, MoveView
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cli_fake import W0, W1, FakeClient, invoke, move, task_move, under_way
 
-from elastic.control.cli.move_shown import progress
 from elastic.control.cli.narration import Waiting
-from elastic.control.cli.present import STEPS
+from elastic.control.move_words import progress
+from elastic.control.present import STEPS
 from elastic.errors import DeadlineExceeded, Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity

@@ -11,7 +11,7 @@ import pytest
 from cli_fake import detail
 
 from elastic import Fields, KeyedState, LocalCluster, Spout, StatefulBolt, TopologyBuilder
-from elastic.control.cli import present
+from elastic.control import present
 from elastic.model.ids import NodeId
 from elastic.model.views import NodeSummary
 

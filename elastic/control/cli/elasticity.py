@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, lost, note

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from elastic.control.cli.move_shown import ANEW
 from elastic.control.cli.moving import Telling
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.settings import Settings
+from elastic.control.move_words import ANEW
 from elastic.errors import Refused
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation, WorkerId, worker_of

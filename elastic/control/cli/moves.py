@@ -9,7 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.aborting import end_moves
 from elastic.control.cli.arguments import (
     INT32,
@@ -21,22 +22,13 @@ from elastic.control.cli.arguments import (
 )
 from elastic.control.cli.base import command
 from elastic.control.cli.losing import Losses, Lost, refuse_anew, refuse_lost
-from elastic.control.cli.move_shown import (
-    cost,
-    milliseconds,
-    outcome,
-    pause,
-    show_tasks,
-    steps,
-    task_rows,
-    tell,
-    tell_done,
-)
+from elastic.control.cli.move_shown import show_tasks, tell, tell_done
 from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
+from elastic.control.move_words import cost, milliseconds, outcome, pause, steps, task_rows
 from elastic.errors import DeadlineExceeded, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment

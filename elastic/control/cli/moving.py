@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from elastic.control.cli.move_shown import progress
 from elastic.control.cli.narration import Waiting, leaving
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
+from elastic.control.move_words import progress
 from elastic.errors import ElasticError, NotFound, Unavailable
 from elastic.model import whys
 from elastic.model.events import Event

@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
 from elastic.control.cli.losing import Losses, refuse_anew, refuse_lost, told
-from elastic.control.cli.move_shown import cost, show_tasks, tell_done
+from elastic.control.cli.move_shown import show_tasks, tell_done
 from elastic.control.cli.moving import Following, Request, Telling
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.control.move_words import cost
 from elastic.errors import DeadlineExceeded, Refused
 from elastic.model.events import Event
 from elastic.model.ids import node_of

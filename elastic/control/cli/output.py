@@ -15,6 +15,10 @@ from typing import Any
 import click
 
 from elastic.control.cli.settings import Settings
+from elastic.model.words import clock as clock
+from elastic.model.words import duration as duration
+from elastic.model.words import number as number
+from elastic.model.words import share as share
 from elastic.model.words import size as size
 
 Row = Mapping[str, Any]
@@ -132,11 +136,11 @@ def lines_of(columns: Sequence[Column], rows: Sequence[Row], *, color: bool = Fa
     cells = [[c.text(row) for c in columns] for row in rows]
     widths = [max([len(c.title), *(len(line[i]) for line in cells)]) for i, c in enumerate(columns)]
     lines = []
-    for number, line in enumerate([[c.title for c in columns], *cells]):
+    for at, line in enumerate([[c.title for c in columns], *cells]):
         parts = []
         for column, width, cell in zip(columns, widths, line, strict=True):
             text = cell.rjust(width) if column.right else cell.ljust(width)
-            if color and number == 0:
+            if color and at == 0:
                 text = click.style(text, bold=True)
             elif color and column.status and cell in STATUS_COLORS:
                 text = click.style(text, fg=STATUS_COLORS[cell])
@@ -160,44 +164,9 @@ def pairs(settings: Settings, values: Sequence[tuple[str, object]], *, indent: s
         click.echo(f"{indent}{name.ljust(width)}  {text}")
 
 
-def number(value: float) -> str:
-    """A count or rate, with thousands separated; three figures below a hundred."""
-    if not math.isfinite(value):
-        return str(value)
-    if value == int(value) or value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
-
-
-def share(value: float) -> str:
-    """A share of 1 as a percentage."""
-    return f"{value * 100:.0f}%"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, for people: 0.42 s, 12 s, 3m 20s, 2h 05m, 3d 04h."""
-    if seconds < 10:
-        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
-
-
 def traceback_text(trace: str) -> str:
     """A traceback out of a worker, for people: the user's files by the names that they have in the bundle."""
     return re.sub(r'(File ")[^"]*/bundles/[0-9a-f]{64}/code/', r"\1", trace.rstrip())
-
-
-def clock(time: float) -> str:
-    """Seconds since 1970 as the local date and time."""
-    from datetime import datetime
-
-    return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def is_terminal() -> bool:

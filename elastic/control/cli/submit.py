@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import TOPOLOGY_CONTEXT
 from elastic.control.cli.base import command
 from elastic.control.cli.connection import NotRunning

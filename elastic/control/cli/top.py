@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import leaving, lost, note, said_of

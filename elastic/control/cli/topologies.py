@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.move_shown import at_receivers, milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
+from elastic.control.move_words import at_receivers, milliseconds, steps
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
 from elastic.model.words import counted

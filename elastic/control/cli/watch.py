@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from elastic.control.cli import output, present
+from elastic.control import present
+from elastic.control.cli import output
 from elastic.control.cli.arguments import INT32, SECONDS, complete_part, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, lost, note
