@@ -54,6 +54,7 @@ SECTIONS = {
     },
     "Looking": {
         "top": _at("top", "top", "Watch a topology's rates, queues and load."),
+        "ui": _at("ui", "ui", "Show the cluster in a browser, and its metrics to Prometheus."),
         "logs": _at("logs", "logs", "Print what workers write; follow it."),
         "events": _at("watch", "events", "Print what happened in the cluster; watch it."),
         "errors": _at("watch", "errors", "Show a topology's errors with the user code's tracebacks."),

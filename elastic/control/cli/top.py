@@ -19,6 +19,7 @@ from elastic.control.cli.output import Column, duration, number, share
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, WORKER_COLUMNS
+from elastic.control.tasks import Reports
 from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
@@ -37,34 +38,45 @@ OUT_OF_REACH_SECONDS = 60.0
     "top",
     examples=[
         ("elastic top word-count", "components, executors and workers of one topology, each second"),
+        ("elastic top word-count --tasks", "what each task does"),
         ("elastic top --once -o json", "one look at all, for programs"),
         ("elastic top word-count --interval 5s | tee load.log", "plain lines where it is not a terminal"),
     ],
-    see=("describe", "events", "stacks"),
+    see=("ui", "describe", "events", "stacks"),
 )
 @topology_argument(required=False, metavar="[NAME]")
+@click.option(
+    "--tasks", is_flag=True, help="A line for each task, in place of those for executors and workers."
+)
 @click.option("--once", is_flag=True, help="One look, then end.")
 @click.option("--interval", type=SECONDS, default=1.0, show_default="1s", help="Time between two looks.")
-def top(settings: Settings, name: str | None, once: bool, interval: float) -> None:
+def top(settings: Settings, name: str | None, tasks: bool, once: bool, interval: float) -> None:
     """Watch a topology's rates, queues and load.
 
     BUSY is the share of time in user code and the framework's work for it, BLOCKED the share spent waiting for
     room further down. Ends with the topology, or by Ctrl-C; the topology goes on.
+    With --tasks, --once takes a second look after the interval: what a task does per second is measured between two.
     """
     interval = max(0.1, interval)
+    view: View = ByTask() if tasks else View()
     with leaving("the topologies go on."), settings.connect() as client:
         client.on_lost(lost)
         if once:
             details = look(client, name)
+            if tasks:
+                view.see(details)
+                threading.Event().wait(interval)
+                details = look(client, name)
+            view.see(details)
             if settings.output == "table":
-                for line in snapshot(settings, details):
+                for line in snapshot(settings, details, view):
                     click.echo(line)
             else:
-                output.write(settings, [present.description(d) for d in details])
+                output.write(settings, [view.data(d) for d in details])
         elif settings.output == "table" and output.is_terminal():
-            _live(client, name, interval)
+            _live(client, name, interval, view)
         else:
-            _plain(settings, client, name, interval)
+            _plain(settings, client, name, interval, view)
 
 
 def look(client: Client, name: str | None) -> list[TopologyDetail]:
@@ -131,49 +143,111 @@ def title(detail: TopologyDetail) -> str:
     return "  ".join(parts + ([f"{s.unassigned} wait for a slot"] if s.unassigned else []))
 
 
-def snapshot(settings: Settings, details: Sequence[TopologyDetail]) -> list[str]:
+Tables = list[tuple[list[Column], list[dict[str, Any]]]]
+TASK_COLUMNS = [
+    Column("TASK", "task", right=True),
+    Column("COMPONENT", "component"),
+    Column("WORKER", lambda r: r["worker"] or "waiting for a slot"),
+    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
+    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
+    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
+    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
+    Column("QUEUED", lambda r: number(r["queued"]), right=True),
+    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
+    Column("FAILED", lambda r: number(r["failed"]), right=True),
+    Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True),
+]
+
+
+class View:
+    """What is shown of each look: components, executors and workers."""
+
+    def see(self, details: Sequence[TopologyDetail]) -> None:
+        """There is a new look. Called with each, before it is shown."""
+
+    def tables(self, detail: TopologyDetail) -> Tables:
+        """For people: the most important first."""
+        return [
+            (COMPONENT_COLUMNS, [present.component(c) for c in detail.components]),
+            (EXECUTOR_COLUMNS, [present.executor(e) for e in detail.executors]),
+            (WORKER_COLUMNS, [present.worker(w) for w in detail.workers]),
+        ]
+
+    def data(self, detail: TopologyDetail) -> present.Plain:
+        """For programs."""
+        return present.description(detail)
+
+    def lines(self, detail: TopologyDetail) -> list[str]:
+        """For logs."""
+        return [
+            f"{c.id}  in/s {number(c.executed_rate)}  out/s {number(c.emitted_rate)}  queued {number(c.queued)}"
+            f"  busy {share(c.busy)}  blocked {share(c.blocked)}  failed {number(c.failed)}"
+            for c in detail.components
+        ]
+
+
+class ByTask(View):
+    """What is shown of each look: components, and tasks one by one."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, Reports] = {}
+
+    def see(self, details: Sequence[TopologyDetail]) -> None:
+        names = {str(d.summary.name): d for d in details}
+        self._reports = {n: self._reports.get(n, Reports()).then(d) for n, d in names.items()}
+
+    def tables(self, detail: TopologyDetail) -> Tables:
+        components = [present.component(c) for c in detail.components]
+        return [(COMPONENT_COLUMNS, components), (TASK_COLUMNS, self._rows(detail))]
+
+    def data(self, detail: TopologyDetail) -> present.Plain:
+        return {**super().data(detail), "task_list": self._rows(detail)}
+
+    def lines(self, detail: TopologyDetail) -> list[str]:
+        return [
+            f"task {r['task']}  {r['component']}  in/s {number(r['executed_rate'])}  out/s {number(r['emitted_rate'])}"
+            f"  queued {number(r['queued'])}  failed {number(r['failed'])}"
+            for r in self._rows(detail)
+        ]
+
+    def _rows(self, detail: TopologyDetail) -> list[present.Plain]:
+        return self._reports[str(detail.summary.name)].rows(detail)
+
+
+def snapshot(settings: Settings, details: Sequence[TopologyDetail], view: View) -> list[str]:
     """One look as lines of text."""
     lines: list[str] = []
     for detail in details:
         lines += [title(detail), ""]
-        for columns, rows in _tables(detail):
+        for columns, rows in view.tables(detail):
             lines += ["  " + line for line in output.lines_of(columns, rows, color=settings.color)] + [""]
         lines += [f"  waits: {sentence}" for sentence in detail.waits]
     return lines or ["No topology is running."]
 
 
-def _tables(detail: TopologyDetail) -> list[tuple[list[Column], list[dict[str, Any]]]]:
-    return [
-        (COMPONENT_COLUMNS, [present.component(c) for c in detail.components]),
-        (EXECUTOR_COLUMNS, [present.executor(e) for e in detail.executors]),
-        (WORKER_COLUMNS, [present.worker(w) for w in detail.workers]),
-    ]
-
-
-def _plain(settings: Settings, client: Client, name: str | None, interval: float) -> None:
-    """A line for each component and look: for logs, and for programs with -o json."""
+def _plain(settings: Settings, client: Client, name: str | None, interval: float, view: View) -> None:
+    """A line for each component, or task, and look: for logs, and for programs with -o json."""
     looks = Looks(client, name, interval)
     while True:
         details = looks.again()
         if details is None:
             note(looks.trouble)
+        else:
+            view.see(details)
         now = time.time()
         for detail in details or ():
             if settings.output != "table":
-                output.write(settings, {"time": now, **present.description(detail)}, one_line=True)
+                output.write(settings, {"time": now, **view.data(detail)}, one_line=True)
                 continue
-            for c in detail.components:
-                click.echo(
-                    f"{output.clock(now)}  {detail.summary.name}  {detail.summary.status.value}  {c.id}"
-                    f"  in/s {number(c.executed_rate)}  out/s {number(c.emitted_rate)}  queued {number(c.queued)}"
-                    f"  busy {share(c.busy)}  blocked {share(c.blocked)}  failed {number(c.failed)}"
-                )
+            head = f"{output.clock(now)}  {detail.summary.name}  {detail.summary.status.value}"
+            for line in view.lines(detail):
+                click.echo(f"{head}  {line}")
         if looks.ended(details):
             return
         looks.pause()
 
 
-def _live(client: Client, name: str | None, interval: float) -> None:
+def _live(client: Client, name: str | None, interval: float, view: View) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -183,34 +257,42 @@ def _live(client: Client, name: str | None, interval: float) -> None:
     with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
         # A look waits for quite a while for a Nimbus that is away.
         client.on_lost(
-            lambda why: live.update(render(shown, why and said_of(why), console.size.height), refresh=True)
+            lambda why: live.update(
+                render(shown, why and said_of(why), console.size.height, view=view), refresh=True
+            )
         )
         while True:
             details = looks.again()
-            shown = details if details is not None else shown
-            live.update(render(shown, looks.trouble, console.size.height), refresh=True)
+            if details is not None:
+                view.see(details)
+                shown = details
+            live.update(render(shown, looks.trouble, console.size.height, view=view), refresh=True)
             if looks.ended(details):
                 return
             looks.pause()
 
 
-def render(details: Sequence[TopologyDetail], trouble: str, height: int, foot: str = FOOT) -> RenderableType:
+def render(
+    details: Sequence[TopologyDetail], trouble: str, height: int, foot: str = FOOT, view: View | None = None
+) -> RenderableType:
     """One look for a terminal with `height` lines: components always, executors and workers as far as there is room.
 
     Args:
         trouble: Said in red; "" for none.
         foot: The last line.
+        view: What is shown of it, and has seen it.
     """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    view = view or View()
     parts: list[RenderableType] = []
     left = height - 1 - bool(trouble) - sum(2 + len(d.waits[:3]) for d in details)
     for detail in details:
         color = output.STATUS_COLORS.get(detail.summary.status.value, "")
         parts.append(Text(title(detail), style=f"bold {color}"))
-        for columns, rows in _tables(detail):
+        for columns, rows in view.tables(detail):
             room = left - 2  # a blank line and the headings come with it
             if len(rows) > room:
                 room -= 1  # and a line says how many are left out
