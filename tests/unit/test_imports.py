@@ -58,6 +58,7 @@ HEAVY = (
 # Packages with packages in them, top first; what lies beside them is their front or their ground. What is imported for its type
 # alone may lie above: a part knows what it is a part of.
 FLOORS = {
+    "elastic.control": ("cli", "ui"),
     "elastic.worker": ("moving", "executing", "content", "emitting", "tuples"),
     "elastic.nimbus": ("requests", "balancing", "moves", "deciding", "observing"),
 }

@@ -34,7 +34,10 @@ class _Address(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     examples=[
         ("elastic ui", f"then look at http://127.0.0.1:{PORT}/"),
         ("elastic ui --port 0 -o json | jq -r .url", "on a free port, and say where"),
-        (f"curl -s http://127.0.0.1:{PORT}/metrics", "what Prometheus scrapes"),
+        (
+            "elastic ui --address nimbus.internal:7000 --interval 5s",
+            "of a cluster elsewhere, with a look each five seconds",
+        ),
     ],
     see=("top", "describe", "moves"),
 )

@@ -28,6 +28,8 @@ MOVES_ON_A_PAGE = 20
 EVENTS_ON_A_PAGE = 40
 TASKS_ON_A_PAGE = 500
 EXECUTORS_OF_A_WORKER = 60
+COLORS = 8
+"""Of components: `c0` and so on in the style sheet."""
 Values = Mapping[str, Any]
 
 
@@ -137,6 +139,7 @@ class Pages:
             "height": CHART_HEIGHT,
         }
         components = {str(c.id): c for c in detail.components}
+        colors = {component: number % COLORS for number, component in enumerate(components)}
         return self._page(
             name,
             shown,
@@ -148,8 +151,8 @@ class Pages:
                     "width": BOX_WIDTH,
                     "height": BOX_HEIGHT,
                 },
-                "rates": {**drawn, "colors": list(components)},
-                "places": {"nodes": _places(detail), "waiting": _waiting(detail), "colors": list(components)},
+                "rates": {**drawn, "colors": colors},
+                "places": {"nodes": _places(detail), "waiting": _waiting(detail), "colors": colors},
                 "components": {"detail": detail},
                 "moves": _moves(moves, several=False),
                 "decided": {"detail": detail},

@@ -133,12 +133,12 @@ class Watcher:
         self._ended = threading.Event()
         self._changed = threading.Condition()
         self._version = 0
-        self._sources: set[Source] = set()
+        self._sources: list[Source] = []
         self._look: Look | None = None
         self._trouble = ""
         self._moves: dict[tuple[str, int, float], MoveView] = {}
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
-        self._history: dict[str, deque[Sample]] = {}
+        self._history: dict[tuple[str, str], deque[Sample]] = {}
         self._reports: dict[str, Reports] = {}
         self._threads = [
             threading.Thread(target=self._keep, args=(follow,), name=f"ui-{name}", daemon=True)
@@ -213,7 +213,7 @@ class Watcher:
                 self._trouble,
                 tuple(sorted(self._moves.values(), key=_newest, reverse=True)),
                 tuple(reversed(self._events)),
-                {name: tuple(samples) for name, samples in self._history.items()},
+                {name: tuple(samples) for (name, _), samples in self._history.items()},
                 self._reports,
             )
 
@@ -221,15 +221,15 @@ class Watcher:
     def _source(self) -> Iterator[Source]:
         source = self._connect()
         with self._changed:
-            self._sources.add(source)
-            late = self._ended.is_set()
+            self._sources.append(source)
+            if self._ended.is_set():
+                source.close()  # nobody else would: what is asked of it ends at once
         try:
-            if not late:
-                yield source
+            yield source
         finally:
             source.close()
             with self._changed:
-                self._sources.discard(source)
+                self._sources.remove(source)
 
     def _keep(self, follow: Callable[[Source], None]) -> None:
         """On a thread of its own: follow something, from the beginning again whenever that comes to an end."""
@@ -251,14 +251,17 @@ class Watcher:
         with self._changed:
             self._look, self._trouble = look, ""
             self._reports = {n: self._reports.get(n, Reports()).then(d) for n, d in look.details.items()}
+            history = {}
             for name, detail in look.details.items():
                 rates = {
                     str(c.id): c.emitted_rate if c.kind == "spout" else c.executed_rate
                     for c in detail.components
                 }
-                self._history.setdefault(name, deque(maxlen=KEPT_SAMPLES)).append(Sample(look.at, rates))
-            for name in self._history.keys() - look.details.keys():
-                del self._history[name]
+                # Another topology may have the name by now.
+                key = (name, detail.summary.id)
+                history[key] = self._history.get(key) or deque(maxlen=KEPT_SAMPLES)
+                history[key].append(Sample(look.at, rates))
+            self._history = history
             self._news()
 
     def _lost(self, why: str) -> None:
