@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from cli_harness import LIMIT, Cluster, wait_until
@@ -292,6 +293,37 @@ def test_watching_scaling_and_spreading(cluster: Cluster) -> None:
     assert len(set(places(cluster).values())) == 4
     gathered = cluster.data("rebalance", "counted", "--workers", "2")
     assert gathered["workers"] == 2 and sum(m["moved"] for m in gathered["moves"]) >= 2
+
+
+def test_the_page_shows_a_move_as_it_goes_on(cluster: Cluster) -> None:
+    """The page of a topology, as a browser gets it, and what Prometheus scrapes; the page ends while somebody looks on."""
+    node = other(places(cluster)[3])
+    ui = cluster.start("-o", "json", "ui", "--port", "0")
+    try:
+        assert ui.stdout is not None
+        said = json.loads("".join(iter(ui.stdout.readline, "}\n")) + "}")
+        with urlopen(f"{said['url']}live?page=/topologies/counted", timeout=LIMIT) as live:
+            (move,) = cluster.data("move", "counted", "3", "--to", node)["moves"]
+            link, ended = f"/topologies/counted/moves/{move['epoch']}", False
+            while not ended:
+                line = live.readline()
+                assert line, "the page's stream ended"
+                shown = json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else {}
+                rows = shown.get("moves", "").split("<tr>")
+                ended = any(link in row and "ended" in row and "1 task moved" in row for row in rows)
+            with urlopen(said["url"].rstrip("/") + link, timeout=LIMIT) as page:
+                steps = page.read().decode()
+            assert f"counted@{node}/" in steps and "stands still" in steps
+            with urlopen(said["metrics"], timeout=LIMIT) as scraped:
+                metrics = dict(line.rsplit(" ", 1) for line in scraped.read().decode().splitlines())
+            assert float(metrics['elastic_moves_total{topology="counted"}']) >= 1
+            assert metrics['elastic_component_failed_total{component="count",topology="counted"}'] == "0.0"
+            ui.send_signal(signal.SIGINT)
+            _, err = ui.communicate(timeout=LIMIT)
+    finally:
+        ui.kill()
+        ui.wait()
+    assert ui.returncode == 130 and "the cluster goes on" in err, err
 
 
 def test_a_move_outlives_the_leading_nimbus(cluster: Cluster) -> None:
