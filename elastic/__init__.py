@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from elastic.api.files import TextSink, TextSpout
     from elastic.api.ready import CountBy, FlatMap
     from elastic.api.state import KeyedState
+    from elastic.api.windowed import WindowedBolt
+    from elastic.api.windows import Batches, Sessions, Sliding, Tumbling, Window
     from elastic.errors import ElasticError
     from elastic.local import LocalCluster, LocalRun
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batches",
     "Bolt",
     "CountBy",
     "CustomGrouping",
@@ -33,6 +36,8 @@ __all__ = [
     "KeyedState",
     "LocalCluster",
     "LocalRun",
+    "Sessions",
+    "Sliding",
     "Spout",
     "StatefulBolt",
     "StatefulSpout",
@@ -42,7 +47,10 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TopologyContext",
+    "Tumbling",
     "Tuple",
+    "Window",
+    "WindowedBolt",
 ]
 
 _HOMES = {
@@ -60,6 +68,8 @@ _HOMES = {
     "elastic.api.files": ("TextSink", "TextSpout"),
     "elastic.api.ready": ("CountBy", "FlatMap"),
     "elastic.api.state": ("KeyedState",),
+    "elastic.api.windowed": ("WindowedBolt",),
+    "elastic.api.windows": ("Batches", "Sessions", "Sliding", "Tumbling", "Window"),
     "elastic.errors": ("ElasticError",),
     "elastic.local": ("LocalCluster", "LocalRun"),
 }

@@ -108,6 +108,16 @@ class TopologyContext:
         """
         return tuple(self._range(component))
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Everybody that may send to this task: each task of the components that it has subscribed to, by stream."""
+        mine = next(c for c in self._spec.components if c.id == self.component)
+        return tuple(
+            Source(str(i.source), str(i.stream), int(task))
+            for i in mine.inputs
+            for task in self._spec.tasks_of(i.source)
+        )
+
     def _range(self, component: str) -> range:
         for spec in self._spec.components:
             if spec.id == component:

@@ -62,6 +62,13 @@ def newest(text: Path) -> str:
     return shell("tail -n 100 $1 | tr -d '\\r' | sed 's/\\t/\\\\t/g' | sort", text)
 
 
+def windows(text: Path) -> str:
+    """The awk program in the example's own description."""
+    described = (EXAMPLES / "word_windows.py").read_text()
+    (program,) = re.findall(r"LC_ALL=C awk '(.*?)' \|", described, re.DOTALL)
+    return shell(f"tr -d '\\r' < $1 | awk '{program}' | sort", text)
+
+
 def kinds(text: Path) -> str:
     """The awk program in the example's own description."""
     rules = text.with_name("rules.tsv")
@@ -126,6 +133,7 @@ CASES = [
     Example("word_count.py", "alice.txt", {"output": words}),
     Example("throughput_test.py", "alice.txt", {"output": strings}),
     Example("rolling_sort.py", "alice.txt", {"output": newest}),
+    Example("word_windows.py", "alice.txt", {"output": windows}),
     Example("frequent_patterns.py", "alice.txt", {"output": patterns}, (*PATTERNS, "--flat-out")),
     *(
         Example("log_stream.py", f"{log}.log", {"output": kinds, "index": index})
@@ -157,7 +165,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stop(home, "default", purge=True)
 
 
-@pytest.mark.parametrize("example", CASES[:5], ids=lambda e: f"{e.file}-{e.text}")
+@pytest.mark.parametrize("example", CASES[:6], ids=lambda e: f"{e.file}-{e.text}")
 def test_submit(example: Example, tmp_path: Path, cluster: Path) -> None:
     example.check(take(example.text, tmp_path), "submit", "--workers", "2", "--executors", "2", home=cluster)
 
