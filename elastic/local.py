@@ -301,9 +301,14 @@ class LocalCluster:
 
         Raises:
             AlreadyExists: One with that name is running here.
+            ConfigError: Its setting `elastic` names what no cluster would know either.
         """
         if isinstance(topology, TopologyBuilder):
             topology = topology.build()
+        if topology.spec.config.get("elastic"):
+            from elastic.nimbus.balancing.elastic_lines import check_setting  # only for who chooses a policy
+
+            check_setting(topology.spec)
         with self._submitting:
             running = self._runs.get(topology.name)
             if running is not None and not (running.finished or running.failed or running.stopped):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder, local
-from elastic.errors import AlreadyExists, ExecutionError, Refused
+from elastic.errors import AlreadyExists, ConfigError, ExecutionError, Refused
 from elastic.local import LocalRun
 from elastic.model.ids import ComponentId
 from elastic.testing import collect
@@ -27,8 +27,8 @@ class Ever(Spout):
         return 0.01
 
 
-def topology() -> Topology:
-    b = TopologyBuilder("t")
+def topology(**config: Any) -> Topology:
+    b = TopologyBuilder("t", **config)
     b.spout("numbers", Ever())
     b.bolt("out", collect(), tasks=4).shuffle("numbers")
     return b.build()
@@ -51,6 +51,13 @@ def ending(name: str) -> Topology:
 def executors(run: LocalRun) -> int:
     """How many the bolt has."""
     return sum(e.component == "out" for e in run.worker.assigned.executors())
+
+
+def test_a_policy_that_no_cluster_would_know_is_refused_here_too() -> None:
+    with LocalCluster() as cluster:
+        with pytest.raises(ConfigError, match="topology 't': there is no policy 'ds3'"):
+            cluster.submit(topology(elastic="ds3"))
+        cluster.submit(topology(elastic="ds2"))
 
 
 def test_a_name_is_free_again_when_its_topology_was_stopped() -> None:

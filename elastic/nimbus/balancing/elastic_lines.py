@@ -17,6 +17,7 @@ from elastic.elasticity.processes import ManagerConfig
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
 from elastic.model.parameters import describe, make, parse, spell, split
+from elastic.model.topology import TopologySpec
 
 OFF = "off"
 """Instead of a policy, a scheduler or parameters: none."""
@@ -178,6 +179,20 @@ def policy_of(topology: TopologyName, setting: object, default: str) -> str:
     """The line that holds for a topology; "": none."""
     text = str(setting) if setting else default
     return "" if text.strip() == OFF else text
+
+
+def check_setting(spec: TopologySpec) -> None:
+    """See that there is the policy that a topology chooses for itself. Where it is built, nobody knows which there are.
+
+    Raises:
+        ConfigError: As `read_policy`.
+    """
+    try:
+        read_policy(str(spec.config.get("elastic") or ""))
+    except ConfigError as error:
+        raise ConfigError(
+            f"Setting 'elastic' of topology {str(spec.name)!r}: {error.message}", remedy=error.remedy
+        ) from None
 
 
 def _words(what: str, text: str) -> list[str]:

@@ -15,7 +15,7 @@ from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
 from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.nimbus.balancing.balancing import Balancer
-from elastic.nimbus.balancing.elastic_lines import spell_policy
+from elastic.nimbus.balancing.elastic_lines import check_setting
 from elastic.nimbus.balancing.generators import Seat
 from elastic.nimbus.ports import NodeGateway
 from elastic.nimbus.reign import Reign
@@ -67,12 +67,12 @@ class Requests(ABC):
 
         Raises:
             TopologyError: It is wrong in itself; NotShippable: a node lacks a module.
+            ConfigError: It chooses a policy that there is not, or with a parameter that cannot be.
             AlreadyExists: One of that name runs.
             NotFound: There is no such bundle.
             Refused: The cluster has no nodes.
         """
-        if policy := spec.config.get("elastic"):
-            spell_policy(str(policy))
+        check_setting(spec)
         return topology_requests.submit(self._lead(), self._gateway, spec, bundle, requires)
 
     def topologies(self) -> tuple[TopologySummary, ...]:

@@ -6,9 +6,11 @@ import pytest
 
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
+from elastic.model.topology import TopologySpec
 from elastic.nimbus.balancing.elastic_lines import (
     changed_nodes,
     changed_policy,
+    check_setting,
     policy_of,
     read_nodes,
     read_policy,
@@ -52,6 +54,19 @@ def test_no_policy(text: str) -> None:
 def test_what_is_wrong_is_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         spell_policy(text)
+
+
+def test_what_is_wrong_in_a_topology_names_it() -> None:
+    def check(line: str | None) -> None:
+        check_setting(TopologySpec(TopologyName("words"), (), 1, {"elastic": line}))
+
+    with pytest.raises(
+        ConfigError, match=r"Setting 'elastic' of topology 'words': there is no policy 'ds3'"
+    ) as wrong:
+        check("ds3")
+    assert wrong.value.remedy == "did you mean 'ds2'? known are ds2, thresholds"
+    for right in (None, "", "off", "ds2 --target 0.5"):
+        check(right)
 
 
 def test_a_line_is_written_down_without_defaults_and_reads_the_same() -> None:
