@@ -71,6 +71,11 @@ class Routes:
         exec(compiled(code, f"{MADE}{self._outputs.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
         one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
+        # Python puts this name before what it says of a call that does not fit: no call costs more for that.
+        one.__qualname__ = (
+            f"stream {str(stream.spec.id)!r} of {str(self._outputs.component.id)!r} takes"
+            f" {counted(len(names), 'value')} ({', '.join(names)}): emit"
+        )
         scope["_emit"], scope["_other"] = one, self._emit_all
         return Emits(one, scope["emit_all"], scope["emit_each"])
 

@@ -143,6 +143,32 @@ def test_a_value_that_is_not_as_many_as_there_are_fields_is_told_with_its_stream
     )
 
 
+class Pairs(Spout):
+    outputs = {"pairs": Fields(key=str, n=int)}  # noqa: RUF012
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+
+    def next_tuple(self) -> None:
+        self.exhausted()
+        self.emit_to("pairs", *self.given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("a", 1, 2), "takes 2 positional arguments but 3 were given"), (("a",), "missing 1 .* argument: 'n'")],
+)
+def test_a_call_with_values_that_are_not_as_many_is_told_with_its_stream(
+    given: tuple[Any, ...], said: str
+) -> None:
+    b = TopologyBuilder("t", max_errors=0)
+    b.spout("two", Pairs(*given))
+    b.bolt("out", collect()).shuffle("two", stream="pairs")
+    told = rf"TypeError: stream 'pairs' of 'two' takes 2 values \(key, n\): emit\(\) {said}"
+    with LocalCluster() as cluster, pytest.raises(ExecutionError, match=told):
+        cluster.submit(b.build()).wait(20)
+
+
 class Words(Bolt):
     outputs = Fields(word=str)
 
