@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 LAUNCHER = "elastic.cluster.launcher_main"
 """The module that is the launcher's process."""
+OPTIONS = "ELASTIC_UP_OPTIONS"
+"""The environment variable by which it gets all its options; its command line, which anybody can read, has those that are no secrets."""
 FILE = "cluster.json"
 LOG = "launcher.log"
 OLD_LOG = f"{LOG}.1"

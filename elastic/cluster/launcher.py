@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,7 @@ from elastic.cluster.directory import (
     LAUNCHER,
     LOG,
     OLD_LOG,
+    OPTIONS,
     ClusterInfo,
     Owner,
     clean,
@@ -60,7 +62,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
         try:
             with handed_on(directory) as lock, _new_log(directory) as log:
                 argv = [sys.executable, "-P", "-m", LAUNCHER]
-                argv += ["--options", encode(options).decode()]
+                argv += ["--options", encode(_shown(options)).decode()]
                 argv += ["--report-fd", str(write), "--lock-fd", str(lock)]
                 process = subprocess.Popen(
                     argv,
@@ -68,7 +70,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
                     stdout=log,
                     stderr=log,
                     pass_fds=(write, lock),
-                    env={**os.environ, "PYTHONPATH": _python_path()},
+                    env={**os.environ, "PYTHONPATH": _python_path(), OPTIONS: encode(options).decode()},
                     start_new_session=True,
                 )
         finally:
@@ -270,6 +272,13 @@ def _tail(log: Path) -> str:
     from elastic.cluster.zookeeper_server import tail
 
     return tail(log)
+
+
+def _shown(options: UpOptions) -> UpOptions:
+    """What anybody may see in lists of processes: a token may be in the address of a Connect server, a password in Spark's settings."""
+    from elastic.hosts.spark_settings import shown
+
+    return replace(options, master=shown(options.master), spark_conf=())
 
 
 def _python_path() -> str:

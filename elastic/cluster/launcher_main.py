@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from elastic import procs
-from elastic.cluster.directory import ClusterInfo
+from elastic.cluster.directory import OPTIONS, ClusterInfo
 from elastic.cluster.options import UpOptions
 from elastic.errors import ElasticError, EnvironmentProblem, Refused
 from elastic.model.codec import decode, encode
@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a cluster until told to end. Returns the exit code."""
     os.environ.pop(procs.PARENT_VARIABLE, None)  # it outlives its parent, and its children have another
     given = _parser().parse_args(argv)
-    options = decode(given.options.encode(), UpOptions)
+    # Not for its children either.
+    options = decode(os.environ.pop(OPTIONS, given.options).encode(), UpOptions)
     logging.basicConfig(
         stream=sys.stderr,
         level=options.log_level.upper(),
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="elastic.cluster.launcher_main", description="Run a cluster.")
-    parser.add_argument("--options", required=True, help="UpOptions as JSON")
+    parser.add_argument("--options", required=True, help=f"UpOptions as JSON; those of {OPTIONS} win")
     parser.add_argument("--report-fd", type=int, help="file descriptor to report on")
     parser.add_argument("--lock-fd", type=int, help="file descriptor of the lock on the cluster's directory")
     return parser

@@ -93,7 +93,7 @@ def own_address(zookeeper: str) -> str:
 
 def warnings(options: UpOptions) -> list[str]:
     """What is to be said about addresses before a cluster starts: who could not reach it, or who could."""
-    from elastic.hosts.spark_settings import is_here
+    from elastic.hosts.spark_settings import is_here, shown
 
     local = is_loopback(options.bind)
     elsewhere = options.host == "spark" and not is_here(options.master or "local")
@@ -105,13 +105,13 @@ def warnings(options: UpOptions) -> list[str]:
         )
     if elsewhere and local:
         said.append(
-            f"warning: nodes of {options.master} on other machines cannot take part: this cluster listens on "
+            f"warning: nodes of {shown(options.master)} on other machines cannot take part: this cluster listens on "
             "loopback only. Give the address of this machine that they reach it by: --bind ADDRESS"
         )
     host = options.zookeeper.partition(",")[0].partition("/")[0].rpartition(":")[0]
     if elsewhere and not local and options.zookeeper and is_loopback(host):
         said.append(
-            f"warning: nodes of {options.master} on other machines cannot reach ZooKeeper at {options.zookeeper}. "
+            f"warning: nodes of {shown(options.master)} on other machines cannot reach ZooKeeper at {options.zookeeper}. "
             "Name it by an address that they reach, or leave --zookeeper out"
         )
     return said

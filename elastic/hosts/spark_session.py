@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Unavailable
-from elastic.hosts.spark_settings import STATIC, addresses, is_here, local_with_retries, room, settings
+from elastic.hosts.spark_settings import (
+    STATIC,
+    addresses,
+    hidden,
+    is_here,
+    local_with_retries,
+    room,
+    settings,
+    shown,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -284,7 +293,7 @@ def open_session(
     if remote is None and (active := _active()) is not None:
         log.info(
             "nodes run in the Spark session that is active in this process; the master %s is not started",
-            master,
+            shown(master),
         )
         return active
     _one_spark(master, remote, config)
@@ -336,7 +345,8 @@ def open_session(
                 f"where it is slow, or waits for room, `elastic up --ready-timeout` gives it longer; {remedy}"
             )
         raise EnvironmentProblem(
-            f"Spark cannot be started with {remote or master}: {first_line(error)}", remedy=remedy
+            f"Spark cannot be started with {shown(remote or master)}: {hidden(first_line(error), remote or master)}",
+            remedy=remedy,
         ) from error
 
 
@@ -453,7 +463,7 @@ def _one_spark(master: str, remote: str | None, config: Mapping[str, str]) -> No
     """PySpark takes a Connect server from the environment, whatever master it is told, and says of it what nobody understands."""
     if os.environ.get("SPARK_REMOTE", remote) != remote:
         raise ConfigError(
-            f"the environment's SPARK_REMOTE names another Spark than the master {remote or master}",
+            f"the environment's SPARK_REMOTE names another Spark than the master {shown(remote or master)}",
             remedy="unset it, or give its value as the master",
         )
     mode = config.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
@@ -476,7 +486,7 @@ def _answers(master: str) -> None:
     if problems:
         what = "Spark Connect server" if master.startswith("sc://") else "Spark master"
         raise EnvironmentProblem(
-            f"no {what} answers at {master} ({'; '.join(problems)})",
+            f"no {what} answers at {shown(master)} ({'; '.join(problems)})",
             remedy="see whether it runs, and the address",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from elastic.hosts.child import python_path
 
@@ -18,6 +19,8 @@ _LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(\s*,\s*(?P<retries>\d+))?\])?")
 _CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM that starts fast and does next to nothing afterwards."""
+_HARMLESS = ("grpc_max_message_size", "session_id", "use_ssl", "user_agent", "user_id")
+"""Parameters of a Connect server's address whose values are no secrets, and may be words that are in any text."""
 STATIC = ("spark.sql.catalogImplementation",)
 
 
@@ -110,3 +113,20 @@ def addresses(master: str) -> list[tuple[str, int]]:
             host, port = part, "7077" if scheme == "spark" else "15002"
         result.append((host.strip("[]"), int(port)))
     return result
+
+
+def shown(master: str) -> str:
+    """The address for people, and for lists of processes: what follows a Connect server's may be a token."""
+    head, found, _ = master.partition(";")
+    return f"{head};..." if found and master.startswith("sc://") else master
+
+
+def hidden(text: str, master: str) -> str:
+    """What Spark says, without what `shown` leaves out of the address."""
+    if shown(master) != master:
+        for part in filter(None, master.split(";")[1:]):
+            key, equals, value = part.partition("=")
+            text = text.replace(part, f"{key}=..." if equals else "...")
+            if key not in _HARMLESS and value:
+                text = text.replace(value, "...").replace(unquote(value), "...")
+    return text

@@ -14,16 +14,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from elastic import procs
-from elastic.cluster import launcher
+from elastic.cluster import launcher, launcher_main
 from elastic.cluster.directory import (
     FILE,
     LAUNCHER,
     LOCK,
     LOG,
     OLD_LOG,
+    OPTIONS,
     ClusterInfo,
     Owner,
     clean,
@@ -346,6 +348,30 @@ def test_two_at_once_the_second_leaves_alone_what_the_first_has_begun(
     monkeypatch.setattr(launcher, "_follow", follow)
     start_background(options, quiet)
     assert seen == [{LOG, LOCK}]
+
+
+def test_a_token_is_in_no_list_of_processes_and_reaches_the_launcher(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = ("spark.connect.authenticate.token=hush",)
+    given = replace(options, host="spark", master="sc://127.0.0.1:1/;token=hush", spark_conf=secret)
+    seen: list[UpOptions] = []
+
+    def start(argv: list[str], *, env: dict[str, str], **_: object) -> None:
+        line = argv[argv.index(LAUNCHER) + 1 :]
+        assert "hush" not in str(argv) and "sc://127.0.0.1:1/;..." in str(argv)
+        assert UpOptions(**msgspec.json.decode(line[1])).directory == directory
+        monkeypatch.setenv(OPTIONS, env[OPTIONS])
+        launcher_main.main(line[:2])
+        assert OPTIONS not in os.environ, "none of its children gets it"
+        raise FileExistsError
+
+    monkeypatch.setattr(Launcher, "run", lambda launcher: seen.append(launcher.options))
+    monkeypatch.setattr(launcher_main, "insist", lambda _: None)
+    monkeypatch.setattr(launcher.subprocess, "Popen", start)
+    with pytest.raises(FileExistsError):
+        start_background(given, quiet)
+    assert seen == [given]
 
 
 def test_a_launcher_owns_the_directory_by_the_lock_that_it_was_handed(directory: Path) -> None:

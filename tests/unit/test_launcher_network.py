@@ -98,6 +98,7 @@ def test_no_way_to_zookeeper_is_said_for_every_member(monkeypatch: pytest.Monkey
         (SPARK, ["--bind ADDRESS"]),
         ({"host": "spark", "master": "yarn", "zookeeper": "zk:2181/e"}, ["--bind ADDRESS"]),
         ({"host": "spark", "master": "sc://head", "bind": "127.0.0.2"}, ["--bind ADDRESS"]),
+        ({"host": "spark", "master": "sc://head/;token=x"}, ["nodes of sc://head/;... on other machines"]),
         ({"bind": "10.0.0.5"}, ["no authentication"]),
         ({**SPARK, "bind": "10.0.0.5"}, ["no authentication"]),
         ({**SPARK, "bind": "10.0.0.5", "zookeeper": "zk:2181"}, ["no authentication"]),

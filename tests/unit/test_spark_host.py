@@ -100,7 +100,7 @@ def test_a_cluster_elsewhere_keeps_its_own_settings() -> None:
         (
             "SPARK_REMOTE",
             "sc://127.0.0.1:1",
-            "sc://127.0.0.1:2",
+            "sc://127.0.0.1:2/;token=secret",
             "another Spark than the master sc://127.0.0.1:2",
         ),
         ("SPARK_API_MODE", "Connect", None, "with the master local.*, Spark's API mode cannot be connect"),
@@ -114,6 +114,23 @@ def test_an_environment_that_means_another_spark_is_said(
     with pytest.raises(ConfigError, match=said) as told:
         spark_session.open_session("local", remote, {}, {}, "", "elastic", "")
     assert "secret" not in str(told.value)
+
+
+def test_a_token_is_in_nothing_that_is_said_of_a_connect_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("sc://127.0.0.1:1/;token=se%20cret", "sc://127.0.0.1:1/;user_id=me;x-key=se%20cret"):
+        with pytest.raises(EnvironmentProblem, match=r"answers at sc://127.0.0.1:1/;\.\.\. ") as told:
+            spark_session.open_session("local", address, {}, {}, "", "elastic", "")
+        assert "cret" not in str(told.value)
+
+        def build(address: str = address) -> None:
+            raise ValueError(f"Invalid URL {address}: token 'se cret' of me")
+
+        monkeypatch.setattr(spark_session, "_answers", lambda _: None)
+        monkeypatch.setattr(spark_session, "_connect", lambda *_, build=build: build())
+        with pytest.raises(EnvironmentProblem, match=r"Invalid URL sc://127.*: token '\.\.\.' of me") as told:
+            spark_session.open_session("local", address, {}, {}, "", "elastic", "")
+        assert "cret" not in str(told.value)
+        monkeypatch.undo()
 
 
 def test_sparks_pages_become_a_line_with_the_cause() -> None:
