@@ -81,7 +81,7 @@ def moved(t: TopologyFacts, new: Assignment, facts: Facts) -> Iterator[Event]:
         yield Event(
             facts.now,
             "executors-waiting",
-            f"topology {t.name}: no slot is free for {', '.join(waiting)}; add nodes with `elastic nodes add`",
+            f"topology {t.name}: no slot is free for {', '.join(waiting)}; {facts.more_slots()}",
             Severity.WARNING,
             topology=t.name,
             details={"epoch": new.epoch, "executors": " ".join(waiting)},

@@ -138,8 +138,8 @@ def _say_missing(settings: Settings, client: Client, summary: TopologySummary, s
     lacks = max(1, min(spec.workers, summary.executors + summary.unassigned) - summary.workers)
     note(
         f"{summary.name} waits for slots: {counted(summary.unassigned, 'executor')} of it have none, and it lacks"
-        f" {counted(lacks, 'slot')} for the {counted(spec.workers, 'worker')} that it wants. Add some:"
-        f" {_add(settings, client.nodes(), lacks)}"
+        f" {counted(lacks, 'slot')} for the {counted(spec.workers, 'worker')} that it wants."
+        f" {_more(settings, client.nodes(), lacks)}"
     )
 
 
@@ -152,13 +152,22 @@ def _say_fewer(settings: Settings, client: Client, summary: TopologySummary, spe
         return
     nodes = client.nodes()
     if all(n.used >= n.slots for n in nodes):
-        note(f"{wants}, and found slots for {summary.workers}. Add some: {_add(settings, nodes, lacks)}")
+        note(f"{wants}, and found slots for {summary.workers}. {_more(settings, nodes, lacks)}")
 
 
-def _add(settings: Settings, nodes: Sequence[NodeSummary], slots: int) -> str:
-    """The command that adds nodes with as many slots, at least."""
-    each = max((n.slots for n in nodes), default=0) or 1
-    return settings.command("nodes", "add", str(-(-slots // each)))
+def _more(settings: Settings, nodes: Sequence[NodeSummary], slots: int) -> str:
+    """The command that adds nodes with as many slots, at least, beside those that are to come anyway."""
+    said = []
+    if coming := [n for n in nodes if n.wanted and not n.alive and not n.draining]:
+        are = "is" if len(coming) == 1 else "are"
+        said.append(
+            f"{', '.join(n.id for n in coming)} {are} wanted and not there yet; if that lasts, launcher.log in the"
+            " cluster's directory says why."
+        )
+    if (lacks := slots - sum(n.slots for n in coming)) > 0:
+        each = max((n.slots for n in nodes), default=0) or 1
+        said.append(f"Add some: {settings.command('nodes', 'add', str(-(-lacks // each)))}")
+    return " ".join(said)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from elastic.model.records import Progress, TopologyState, TopologyStatus, Wante
 from elastic.model.topology import TopologySpec
 from elastic.nimbus.observing.plans import Plan, relocated
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
+from elastic.scheduler.round_robin import natural
 
 KILL_AT = "nimbus.kill_at"
 """In a state's settings: when to stop a topology that is being killed, seconds since 1970, if it has not
@@ -257,6 +258,17 @@ class Facts:
             if id not in self.nodes and until > self.now and slots:
                 view.append(NodeSlots(id, max(slots), absent=True))
         return ClusterView(tuple(view))
+
+    def more_slots(self) -> str:
+        """What gives those a slot that have none. More nodes help nobody while those that are wanted do not come."""
+        coming = [n for n in sorted(self.wanted, key=natural) if n not in self.nodes and n not in self.drains]
+        if not coming:
+            return "add nodes with `elastic nodes add`"
+        are, they = ("is", "it stays") if len(coming) == 1 else ("are", "they stay")
+        return (
+            f"{', '.join(coming)} {are} wanted and not there yet; if {they} away,"
+            " the launcher's log (launcher.log in the cluster's directory) says why"
+        )
 
     def draining(self, node: NodeId) -> bool:
         """Whether the node is to be emptied: it was asked for, or the node says so itself."""

@@ -252,13 +252,11 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
     if a is None:
         return result
     if not facts.nodes:
-        result.append("no node is alive; add nodes with `elastic nodes add`")
+        result.append(f"no node is alive; {facts.more_slots()}")
     elif placeless := _placeless(t, a):
         slots = sum(n.slots for n in facts.cluster.nodes if n.open)
         names = ", ".join(str(e) for e in placeless)
-        result.append(
-            f"no slot is free for {names}: the cluster has {slots}; add nodes with `elastic nodes add`"
-        )
+        result.append(f"no slot is free for {names}: the cluster has {slots}; {facts.more_slots()}")
     elif t.plan is None and len(a.workers) < min(t.workers_wanted(), len(a.executors)) and not _free(facts):
         # With free slots it has fewer because a scheduler wants it so, or because nobody has asked since there are more.
         result.append(

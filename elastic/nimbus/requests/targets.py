@@ -74,7 +74,7 @@ def place_for(
     if waiting := [n for n in tasks if n not in places]:
         raise Refused(
             f"task {waiting[0]} of topology {t.name!r} has no place yet: no slot is free for it",
-            remedy="add nodes with `elastic nodes add`",
+            remedy=facts.more_slots(),
         )
     if "/" not in where:
         tasks = [n for n in tasks if node_of(places[n]) != where]

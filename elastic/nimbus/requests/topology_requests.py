@@ -135,7 +135,7 @@ def _tell_submitted(reign: Reign, spec: TopologySpec, state: TopologyState, firs
     )
     if first.unassigned:
         names = ", ".join(str(e) for e in first.unassigned)
-        message = f"topology {spec.name}: no slot is free for {names}; add nodes with `elastic nodes add`"
+        message = f"topology {spec.name}: no slot is free for {names}; {reign.facts().more_slots()}"
     elif len(first.workers) < min(spec.workers, len(first.executors)):
         message = f"topology {spec.name} wants {counted(spec.workers, 'worker')}, and found slots for {len(first.workers)}"
     else:

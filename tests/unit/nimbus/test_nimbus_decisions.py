@@ -229,6 +229,29 @@ def test_what_leaves_by_force_begins_elsewhere_when_its_worker_has_let_go(ends: 
     assert set(place.assignment.place_of().values()) == {target} and place.plan is None
 
 
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ((), "; add nodes with `elastic nodes add`"),
+        (("n1", "gone"), "; add nodes with `elastic nodes add`"),
+        (("n1", "n2"), "; n2 is wanted and not there yet; if it stays away, the launcher's log"),
+        (("n10", "n2"), "; n2, n10 are wanted and not there yet; if they stay away, the launcher's log"),
+    ],
+)
+def test_who_waits_for_nodes_that_do_not_come_is_not_told_to_add_some(
+    wanted: tuple[str, ...], says: str
+) -> None:
+    t = topology(living=False)
+    assert t.assignment is not None
+    executors = tuple(e for e, _ in t.assignment.executors)
+    t = replace(t, assignment=replace(t.assignment, executors=(), workers={}, unassigned=executors))
+    all_of = {"wanted": {NodeId(n): WantedNode(2) for n in wanted}, "drains": {NodeId("gone"): True}}
+    (sentence,) = answers.waits(t, facts(t, nodes=(node(N1, draining=True),), **all_of))
+    assert sentence.startswith("no slot is free for c[1-1], c[2-2]: ") and says in sentence
+    (sentence,) = answers.waits(t, facts(t, nodes=(), **all_of))
+    assert sentence.startswith("no node is alive; ") and ("add nodes" in sentence) == (not wanted)
+
+
 def test_what_leaves_by_force_and_has_no_other_place_is_remembered() -> None:
     t = topology()
     place = placed(decide(facts(t, nodes=(node(N1),), drains={N1: True}), RoundRobinScheduler(), LIMITS))
