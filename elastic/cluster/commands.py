@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elastic.cluster import network
+from elastic.cluster.directory import NODE_LOG
 from elastic.cluster.options import UpOptions
 from elastic.cluster.zookeeper_server import free_port, port_is_free, tail
 from elastic.errors import ConfigError, EnvironmentProblem
@@ -128,7 +129,7 @@ def away(options: UpOptions, kind: str) -> bool:
 
 def node_log(options: UpOptions, name: NodeId) -> Path:
     """Of a node on this machine."""
-    return options.directory / "nodes" / name / "supervisor.log"
+    return options.directory / "nodes" / name / NODE_LOG
 
 
 def node_said(options: UpOptions, name: NodeId, kind: str) -> tuple[str, str]:

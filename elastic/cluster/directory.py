@@ -39,6 +39,7 @@ OPTIONS = "ELASTIC_UP_OPTIONS"
 FILE = "cluster.json"
 LOG = "launcher.log"
 OLD_LOG = f"{LOG}.1"
+NODE_LOG = "supervisor.log"
 LOCK = ".lock"
 _MADE = (FILE, f".{FILE}-*", "nimbus-*.log*", "nimbus", "nodes", "run", "spark", "zookeeper")
 """Patterns of what a launcher and its children make there, besides its own logs and the lock."""

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Sequence
 
 from elastic import procs
-from elastic.cluster.directory import OPTIONS, ClusterInfo
+from elastic.cluster.directory import LOG, OPTIONS, ClusterInfo
 from elastic.cluster.options import UpOptions
+from elastic.cluster.own_log import log_to_stderr
 from elastic.errors import ElasticError, EnvironmentProblem, Refused
 from elastic.model.codec import decode, encode
 from elastic.signals import insist
@@ -55,11 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     # Not for its children either.
     options = decode(os.environ.pop(OPTIONS, given.options).encode(), UpOptions)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(options.log_level, [options.directory / LOG])
     report = Report(given.report_fd)
     from elastic.cluster.running import Launcher
 

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from elastic import procs
 from elastic.cluster import network
+from elastic.cluster.directory import NODE_LOG
+from elastic.cluster.own_log import log_to_stderr
 from elastic.errors import ElasticError
 from elastic.priority import behind_streams
 from elastic.signals import insist
@@ -44,11 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Workers inherit this, and say what their threads do as soon as they can: one that is just starting must not end by being asked.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     options = _parser().parse_args(argv)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(options.log_level, [_directory(options) / NODE_LOG])
     with contextlib.ExitStack() as last:
         try:
             code = _run(options, last)

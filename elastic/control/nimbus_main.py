@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic.cluster.nimbus_wiring import open_nimbus
+from elastic.cluster.own_log import log_to_stderr
 from elastic.control.server import ControlServer
 from elastic.errors import ConfigError, ElasticError
 from elastic.nimbus.options import NimbusOptions
@@ -35,11 +36,7 @@ _log = logging.getLogger("elastic.nimbus")
 def main(arguments: list[str] | None = None) -> int:
     """Run until told to end. Returns the exit code."""
     given = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=given.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(given.log_level, given.directory.parent.glob("nimbus-*.log"))
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     die_with_parent()
     behind_streams()
