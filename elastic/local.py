@@ -44,6 +44,9 @@ class LocalRun:
         self._changed = threading.Condition()
         self._wanted = threading.Lock()  # over changes of what follows, each with its allocation
         self._stopped = False
+        self._ending = threading.Lock()  # over the end of its threads, for which whoever comes second waits
+        self._ended = False
+        self._left: ExecutionError | None = None
         self._failure: tuple[str, str] | None = None
         self._status = TopologyStatus.ACTIVE
         self._drain = 0
@@ -214,12 +217,21 @@ class LocalRun:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._watchdog.close()
-        if not self.worker.close(setting("stop_grace", self.spec.config)):
-            raise ExecutionError(
-                f"Topology {self.name!r} was stopped, but a call into user code does not return:\n{self._watchdog.stacks()}",
-                remedy="The thread is left behind; it ends with this process.",
-            )
+        self._end()
+        if self._left is not None:
+            raise self._left
+
+    def _end(self) -> None:
+        with self._ending:
+            if self._ended:
+                return
+            self._ended = True
+            self._watchdog.close()
+            if not self.worker.close(setting("stop_grace", self.spec.config)):
+                self._left = ExecutionError(
+                    f"Topology {self.name!r} was stopped, but a call into user code does not return:\n{self._watchdog.stacks()}",
+                    remedy="The thread is left behind; it ends with this process.",
+                )
 
     # ------------------------------------------------------------------ WorkerListener
 
@@ -238,8 +250,10 @@ class LocalRun:
 
     def on_failure(self, reason: str, trace: str) -> None:
         with self._changed:
-            self._failure = self._failure or (reason, trace)
+            first, self._failure = self._failure is None, self._failure or (reason, trace)
             self._changed.notify_all()
+        if first:  # as in a cluster, nothing of it goes on. Not here: it is one of its threads that tells
+            threading.Thread(target=self._end, name=f"{self.name}-end", daemon=True).start()
 
     def on_startable(self) -> None:
         """Whatever an allocation asks for is started with it here."""

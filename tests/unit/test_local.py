@@ -83,6 +83,40 @@ def test_what_has_finished_has_no_threads_when_another_topology_is_submitted() -
         assert not ever.stopped, "it has not finished"
 
 
+class Fails(Ever):
+    def next_tuple(self) -> float:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_what_has_failed_has_no_threads_any_more_and_can_be_asked_all_the_same(stuck: bool) -> None:
+    go = threading.Event()
+
+    class Waits(Ever):
+        def next_tuple(self) -> float:
+            if stuck:
+                go.wait(LIMIT)
+            return super().next_tuple()
+
+    b = TopologyBuilder("t", max_errors=0, stop_grace=0.5 if stuck else LIMIT)
+    b.spout("fails", Fails())
+    with LocalCluster() as cluster:
+        others = set(threading.enumerate())
+        b.spout("numbers", Waits())
+        b.bolt("out", collect(), tasks=4, executors=2).shuffle("numbers")
+        run = cluster.submit(b)
+        with pytest.raises(ExecutionError, match="ValueError: no"):
+            run.wait(LIMIT)
+        if stuck:
+            with pytest.raises(ExecutionError, match="a call into user code does not return"):
+                run.stop()
+            go.set()
+        for thread in set(threading.enumerate()) - others:
+            thread.join(LIMIT)
+            assert not thread.is_alive(), thread
+        assert run.failed and run.stopped == stuck and run.metrics()["out"]["failed"] == 0
+
+
 def test_a_deactivation_of_what_was_stopped_says_so_instead_of_waiting() -> None:
     with LocalCluster() as cluster:
         run = cluster.submit(topology())
