@@ -61,6 +61,7 @@ class Life:
         absent_at: RUNNING, and its registration has gone: kill it then.
         broken: Why it makes no sense to start it again, or "".
         told: Whether Nimbus has been told that it is broken.
+        apart: `Situation.apart` when it was started.
     """
 
     worker: WorkerId
@@ -80,6 +81,7 @@ class Life:
     absent_at: float | None = None
     broken: str = ""
     told: bool = False
+    apart: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -96,6 +98,7 @@ class Situation:
         ending: All workers are to be stopped, for good.
         lives: The newest life of each worker.
         allocations: What the store says, by worker.
+        apart: Seconds without a connection until now, all together: nobody could register then, or be seen to.
     """
 
     node: NodeId
@@ -107,6 +110,7 @@ class Situation:
     allocations: Mapping[WorkerId, Allocation]
     bundles: Mapping[str, BundleState]
     options: SupervisorOptions
+    apart: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +399,7 @@ def _watch_registration(situation: Situation, life: Life, view: TopologyView) ->
         if not life.registered or life.absent_at is not None:
             yield Registered(life.worker)
     elif not life.registered:
-        limit = life.since + options.start_timeout + 2 * options.cycle
+        limit = life.since + situation.apart - life.apart + options.start_timeout + 2 * options.cycle
         yield limit
         if limit <= situation.now:
             yield Kill(life.worker, f"it has not registered within {options.start_timeout:g} s")

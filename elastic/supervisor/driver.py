@@ -102,6 +102,7 @@ class Driver:
         self._exits: deque[tuple[Incarnation, WorkerExit]] = deque()
         self._jobs: deque[Callable[[], None]] = deque()
         self._connected = True
+        self._apart, self._apart_since = 0.0, 0.0  # seconds without it, until it broke last
         self._ending = False
         self._running_lock = threading.Lock()
         self._running: dict[WorkerId, RunningWorker] = {}
@@ -140,8 +141,13 @@ class Driver:
             self._said[worker] = text
 
     def note_session(self, state: SessionState) -> None:
-        self._connected = state is SessionState.CONNECTED
-        if not self._connected:
+        before, connected, now = self._connected, state is SessionState.CONNECTED, time.monotonic()
+        if before and not connected:
+            self._apart_since = now
+        elif connected and not before:
+            self._apart += now - self._apart_since  # first: who sees that it stands sees that, too
+        self._connected = connected
+        if not connected:
             self._breaks += 1
         self.note_changed()
 
@@ -234,6 +240,7 @@ class Driver:
             allocations=dict(self._allocations),
             bundles=self._parts.bundles.states(),
             options=self._parts.options,
+            apart=self._apart,
         )
 
     def _views(self) -> Views:
@@ -371,6 +378,7 @@ class Driver:
             incarnation,
             time.monotonic(),
             failures=start.failures,
+            apart=self._apart,
         )
         launch = WorkerLaunch(
             start.topology,

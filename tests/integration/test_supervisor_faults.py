@@ -6,12 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from supervisor_harness import NODE, Bench, T, W, until
 
 from elastic.coordination import paths
+from elastic.coordination.base import SessionState
 from elastic.errors import Unavailable
 from elastic.model import codec
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
@@ -38,6 +40,29 @@ def test_a_worker_that_loses_its_session_and_does_not_end_is_killed_for_that(ben
     bench.launcher.wait_for(W, 2)
     assert first.signals == [signal.SIGKILL]
     assert "it has lost its session" in bench.reporter.wait_for("worker-killed").message
+
+
+@pytest.mark.parametrize("apart", [1000.0, 100.0])
+def test_a_worker_need_not_register_while_its_supervisor_is_cut_off_itself(
+    bench: Bench, apart: float
+) -> None:
+    bench.start(start_timeout=3600.0)
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    driver = bench.supervisors[0]._driver
+    driver.note_session(SessionState.SUSPENDED)
+    driver._apart_since -= apart
+    driver._lives[W] = replace(driver._lives[W], since=time.monotonic() - 4000.0)
+    driver.note_session(SessionState.CONNECTED)
+    if apart < 400.0:
+        bench.launcher.wait_for(W, 2)
+        assert first.signals == [signal.SIGKILL]
+        return
+    for _ in range(2):  # between two of them it has looked at everything
+        looked = threading.Event()
+        driver.call(looked.set)
+        assert looked.wait(30)
+    assert not first.signals
 
 
 def test_code_that_has_run_here_is_tried_again_before_the_topology_fails(bench: Bench) -> None:

@@ -134,6 +134,16 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
         (),
         None,
     ),
+    "running, not yet registered, and could not be for a while": (
+        dataclasses.replace(situation(known=life(since=NOW - 200, apart=50.0)), apart=200.0),
+        (),
+        NOW + 10,
+    ),
+    "running, never registered, whatever was before it": (
+        dataclasses.replace(situation(known=life(since=NOW - 60, apart=50.0)), apart=50.0),
+        (d.Kill(W, "it has not registered within 60 s"),),
+        None,
+    ),
     "running, never registered": (
         situation(known=life(since=NOW - 60)),
         (d.Kill(W, "it has not registered within 60 s"),),
