@@ -45,6 +45,7 @@ from elastic.supervisor.ports import (
     WorkerLauncher,
     WorkerListener,
 )
+from elastic.supervisor.repeated import Repeated
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Driver:
         self._lives: dict[WorkerId, Life] = {}
         self._allocations: dict[WorkerId, Allocation] = {}
         self._said: dict[WorkerId, str] = {}
+        self._repeated = Repeated()
         self._gone: deque[Incarnation] = deque(maxlen=_GONE)
         self._seen: Views = {}
         self._look_at = 0.0
@@ -276,9 +278,12 @@ class Driver:
         while self._jobs:
             try:
                 self._jobs[0]()
+                self._repeated.over("postponed")
             except Unavailable as error:
-                log.info("postponed: %s", error)
-                self._retry_at = time.monotonic() + _RETRY
+                now = time.monotonic()
+                if self._repeated.is_news("postponed", str(error), now):
+                    log.info("postponed: %s", error)
+                self._retry_at = now + _RETRY
                 return  # those that came after it too: the last one says what is so
             except ElasticError:
                 log.exception("node %s", self._node.id)
@@ -294,12 +299,16 @@ class Driver:
             worker = d.worker_of(action)
             if worker in failed or (failed and isinstance(action, d.Finish)):
                 continue
+            matter = type(action).__name__, worker
             try:
                 changed |= self._do(action)
+                self._repeated.over(matter)
             except (ElasticError, msgspec.MsgspecError) as error:
-                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
-                log.log(level, "%s: not done: %s", type(action).__name__, error)
-                self._retry_at = time.monotonic() + _RETRY
+                now = time.monotonic()
+                if self._repeated.is_news(matter, str(error), now):
+                    level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
+                    log.log(level, "%s: not done: %s", matter[0], error)
+                self._retry_at = now + _RETRY
                 if isinstance(error, Unavailable):  # nor would anything else be
                     return False
                 failed.add(worker)

@@ -14,7 +14,7 @@ from supervisor_harness import NODE, Bench, T, W, until
 
 from elastic.coordination import paths
 from elastic.coordination.base import SessionState
-from elastic.errors import Unavailable
+from elastic.errors import EnvironmentProblem, Unavailable
 from elastic.model import codec
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.records import Progress
@@ -94,6 +94,42 @@ def test_code_that_has_run_here_is_tried_again_before_the_topology_fails(bench: 
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     assert "ConnectionError" in bench.reporter.wait_for("bundle-failed").message
     assert len(bench.launcher.started) == 7
+
+
+def test_what_a_full_disk_keeps_from_being_done_is_logged_once_until_it_is_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("elastic.supervisor.repeated._FIRST", 3600.0)
+    append, tries = bench.store.append, threading.Semaphore(0)
+    full = [EnvironmentProblem("no space left")]
+
+    def refuse(key: str, data: bytes) -> int:
+        tries.release()
+        if full:
+            raise full[0]
+        return append(key, data)
+
+    def logged() -> list[str]:
+        return [r.message for r in caplog.records if "not done" in r.message]
+
+    def tried() -> None:
+        while tries.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            bench.supervisors[0]._driver.note_changed()
+            assert tries.acquire(timeout=30)
+
+    monkeypatch.setattr(bench.store, "append", refuse)
+    bench.start()
+    bench.run_topology()
+    tried()
+    first, *more = logged()
+    assert first.endswith(": not done: no space left") and first not in more
+    full[0] = EnvironmentProblem("read-only file system")
+    tried()
+    assert sum("read-only" in line for line in logged()) == 1
+    full.clear()
+    bench.launcher.wait_for(W)
 
 
 U = TopologyName("u")

@@ -27,6 +27,7 @@ from elastic.supervisor.incarnations import Incarnations
 from elastic.supervisor.messages import Malformed, Messages, Stacks, encode
 from elastic.supervisor.options import SupervisorOptions
 from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST, WorkerExit
+from elastic.supervisor.repeated import Repeated
 
 W = WorkerId("t@n/0")
 
@@ -262,6 +263,17 @@ def test_no_number_is_given_twice(tmp_path: Path) -> None:
 def test_the_last_line_says_why() -> None:
     assert last_line("Traceback\nValueError: x\n\n") == "ValueError: x"
     assert "does not say" in last_line("\n")
+
+
+def test_what_does_not_change_is_said_at_growing_distances() -> None:
+    said = Repeated()
+    assert [n for n in range(5000) if said.is_news("a", "full", float(n))][:10] == [
+        *(0, 2, 6, 14, 30, 62, 126, 254, 510, 1022)
+    ]
+    assert said.is_news("a", "another", 5000.0) and not said.is_news("a", "another", 5001.0)
+    assert said.is_news("b", "full", 5000.0)
+    said.over("a")
+    assert said.is_news("a", "another", 5001.0)
 
 
 @pytest.mark.parametrize("bad", [{"cycle": -1.0}, {"start_timeout": 0.0}, {"restart_pauses": ()}])
