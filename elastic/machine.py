@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource  # now: when it is asked, there may be no file left to import it from
 import threading
 import time
 from pathlib import Path
@@ -30,6 +32,47 @@ def _quota() -> float:
         return float(most) / float(period)
     except (OSError, ValueError, ZeroDivisionError):  # no such file; "max" is no number
         return 0.0
+
+
+def limit_reached(error: BaseException | None, *, starting: bool = False) -> str:
+    """Which limit an error tells of without naming it, with its remedy, in a sentence; "" for any other error.
+
+    Args:
+        starting: It came when a process was started: then "try again" means that there may be no more of them.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return (
+            f"this process may have {_limit('RLIMIT_NOFILE')} files and sockets open:"
+            " start what started it where `ulimit -n` says more"
+        )
+    if number == errno.ENFILE:
+        return "this machine may have no more files open: raise fs.file-max (sysctl)"
+    no_thread = isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
+    if no_thread or (starting and number == errno.EAGAIN):
+        return (
+            f"there may be no more threads and processes: of this user (`ulimit -u` says {_limit('RLIMIT_NPROC')}), or in this"
+            f" control group (pids.max{_most_tasks()}; TasksMax of a service, --pids-limit of a container), or memory has run out"
+        )
+    return ""
+
+
+def _limit(name: str) -> str:
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def _most_tasks() -> str:
+    """What the control group says, where it says something."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kind, path = line.split(":", 2)
+            if kind in ("", "pids"):
+                for below in (path, "/"):  # in a container its own group is the root
+                    with contextlib.suppress(OSError):
+                        most = Path(f"/sys/fs/cgroup/{kind}/{below}/pids.max").read_text().strip()
+                        return f" is {most}"
+    return ""
 
 
 def boot() -> str:

@@ -20,6 +20,7 @@ from elastic.cluster.directory import LOG, OPTIONS, ClusterInfo
 from elastic.cluster.options import UpOptions
 from elastic.cluster.own_log import log_to_stderr
 from elastic.errors import ElasticError, EnvironmentProblem, Refused
+from elastic.machine import limit_reached
 from elastic.model.codec import decode, encode
 from elastic.signals import insist
 
@@ -86,8 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except Exception as error:
         log.exception("the launcher failed")
-        problem = EnvironmentProblem(f"the launcher failed: {error!r}")
-        report.send({"error": {"kind": "EnvironmentProblem", "message": problem.message, "remedy": ""}})
+        problem = EnvironmentProblem(f"the launcher failed: {error!r}", remedy=limit_reached(error))
+        report.send(
+            {"error": {"kind": "EnvironmentProblem", "message": problem.message, "remedy": problem.remedy}}
+        )
         return 1
     finally:
         report.close()

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from elastic.machine import limit_reached
+
 MAX_BYTES = 20 << 20
 """Size at which the older half of a log is cut off."""
 
 
-def log_to_stderr(level: str, files: Iterable[Path], limit: int = MAX_BYTES) -> None:
+def log_to_stderr(level: str, files: Iterable[Path] = (), limit: int = MAX_BYTES) -> None:
     """Set up logging.
 
     Args:
@@ -27,8 +29,24 @@ def log_to_stderr(level: str, files: Iterable[Path], limit: int = MAX_BYTES) -> 
         limit: Its size.
     """
     handler = _Bounded(limit) if any(map(_is_stderr, files)) else logging.StreamHandler(sys.stderr)
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=form, handlers=[handler])
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class LineFormatter(logging.Formatter):
+    """A line of a log, and after an error of a limit that it does not name, which one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        errors = [
+            *(record.args if isinstance(record.args, tuple) else ()),
+            (record.exc_info or (None, None))[1],
+        ]
+        limits = [limit_reached(e) for e in errors if isinstance(e, BaseException)]
+        return "\n".join([text, *filter(None, limits)])
 
 
 def _is_stderr(path: Path) -> bool:

@@ -22,6 +22,7 @@ from elastic.api.settings import setting
 from elastic.cluster import worker_stacks
 from elastic.cluster.cores import ALONE, ALWAYS, Core, how
 from elastic.cluster.keeping import Keeping
+from elastic.cluster.own_log import log_to_stderr
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
@@ -356,11 +357,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     procs.die_with_parent()
     options = _parse(arguments)
     forgive()
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(options.log_level)  # it is the supervisor that bounds it
     code = 1
     try:
         try:

@@ -22,6 +22,7 @@ from elastic import procs
 from elastic.cluster.java import find_java
 from elastic.cluster.network import LOOPBACK
 from elastic.errors import EnvironmentProblem
+from elastic.machine import limit_reached
 from elastic.priority import a_little_behind
 
 _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "snappy-java", "metrics-core")
@@ -125,7 +126,10 @@ class EmbeddedZooKeeper:
                 env={**os.environ, "LC_ALL": "C.UTF-8"},  # by which it reads the name of that directory
             )
         except OSError as error:
-            raise EnvironmentProblem(f"ZooKeeper cannot be started with {java}: {error}") from error
+            raise EnvironmentProblem(
+                f"ZooKeeper cannot be started with {java}: {error}",
+                remedy=limit_reached(error, starting=True),
+            ) from error
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Wait until it answers. Its port opens before it serves, and nothing tells when it does: it is

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from elastic.errors import EnvironmentProblem, Refused
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.child import Child, exit_sentence, python_path
+from elastic.machine import limit_reached
 from elastic.model.ids import NodeId
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,8 @@ class ProcessHost:
             except OSError as error:
                 raise EnvironmentProblem(
                     f"node {command.node} cannot be started as a process: {error}",
-                    remedy=f"see whether {sys.executable} runs and {command.log or 'its log'} can be written",
+                    remedy=limit_reached(error, starting=True)
+                    or f"see whether {sys.executable} runs and {command.log or 'its log'} can be written",
                 ) from error
             handle = ProcessNode(command.node, child, on_exit)
             self._nodes = [n for n in self._nodes if n.alive()] + [handle]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from elastic.errors import ConfigError, ElasticError, Ended, EnvironmentProblem, Refused
+from elastic.machine import limit_reached
 from elastic.rpc.channels import SHARED
 from elastic.rpc.errors import NotLeading, to_status
 
@@ -251,7 +252,7 @@ def _abort(context: grpc.ServicerContext, error: Exception, method: str) -> None
             _log.error("%s failed", method, exc_info=error)
         error = ElasticError(
             f"{method.rpartition('/')[2]} failed in the server: {type(error).__name__}: {error}",
-            remedy="This is a defect; the server's log has the traceback.",
+            remedy=limit_reached(error) or "This is a defect; the server's log has the traceback.",
         )
     # Also when nobody is left to be told: gRPC takes what is returned for an answer, and logs that it is none.
     context.abort_with_status(to_status(error))

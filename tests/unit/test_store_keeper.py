@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections.abc import Iterator
@@ -130,3 +131,11 @@ def test_whatever_its_start_meets_it_does_not_run_on(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         service.start(30.0)
     assert service.exit_code is not None
+
+
+def test_a_limit_that_keeps_it_from_starting_is_named(bench: Bench) -> None:
+    bench.keeper.start()
+    reached = Missing("the state store cannot be started: [Errno 24] Too many open files")
+    reached.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    bench.service.starts.put(reached)
+    assert "`ulimit -n`" in bench.events.get(timeout=30).message

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from elastic.errors import ElasticError, EnvironmentProblem, ExecutionError, TopologyError
+from elastic.machine import limit_reached
 
 UNEXPECTED = 1
 USAGE = 2
@@ -89,6 +90,9 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     if isinstance(error, FileNotFoundError) and error.filename is None and _nowhere():
         gone = EnvironmentProblem("the present directory has been removed", remedy="Go to another one.")
         gone.__cause__, error = error, gone
+    if limit := limit_reached(error):
+        reached = EnvironmentProblem(f"{type(error).__name__}: {error}", remedy=limit)
+        reached.__cause__, error = error, reached
     if isinstance(error, ElasticError):
         if verbose:
             say("".join(traceback.format_exception(error)).rstrip())
