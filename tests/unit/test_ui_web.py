@@ -61,6 +61,7 @@ def test_pages_are_html_that_loads_nothing_from_elsewhere(site: Site) -> None:
 def test_head_is_the_same_without_a_body(site: Site) -> None:
     response, body = site.ask("/", "HEAD")
     assert response.status == 200 and body == "" and int(response.headers["Content-Length"]) > 100
+    assert site.ask("/live?page=/", "HEAD")[1] == "", "and has an end"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

@@ -74,7 +74,8 @@ class Web:
             return self._static(path.removeprefix(_STATIC), answer, text)
         if path == _LIVE:
             start("200 OK", [("Content-Type", "text/event-stream"), *_SAFE])
-            return self._live((parse_qs(query).get("page") or ["/"])[0])
+            only_asks = environ["REQUEST_METHOD"] == "HEAD"
+            return [] if only_asks else self._live((parse_qs(query).get("page") or ["/"])[0])
         address = quote(path) + (f"?{query}" if query else "")
         page = self._pages.page(address, self._watcher.shown())
         document = self._pages.whole(page, f"{_LIVE}?page={quote(address, safe='')}")
