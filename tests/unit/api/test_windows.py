@@ -254,6 +254,14 @@ def test_by_the_clock_windows_close_with_a_tick_and_nothing_is_late() -> None:
     assert tester.finish() == [("a", 20.0, 30.0, [1])]
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock by which somebody is silent, in seconds."""
+    at = [100.0]
+    monkeypatch.setattr(module.clocks, "monotonic", lambda: at[0])
+    return at
+
+
 def between() -> tuple[Gathered, list[Any]]:
     """A bolt that two tasks send to, as in a topology, and what it emits."""
     bolt = Gathered(Tumbling(10), time="at", idle=60)
@@ -291,9 +299,7 @@ def test_the_task_that_is_furthest_behind_holds_windows_open() -> None:
     assert [values[1:3] for values in emitted] == [(0.0, 10.0)]
 
 
-def test_a_task_that_is_silent_holds_up_nobody_for_longer_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(module.clocks, "monotonic", lambda: now[0])
+def test_a_task_that_is_silent_holds_up_nobody_for_longer_than_that(now: list[float]) -> None:
     bolt, emitted = between()
     bolt.context.source = Source("s", "default", 1)
     bolt.execute(Event(50.0))
@@ -307,9 +313,7 @@ def test_a_task_that_is_silent_holds_up_nobody_for_longer_than_that(monkeypatch:
     assert [values[1:3] for values in emitted] == [(50.0, 60.0)]
 
 
-def test_who_goes_on_sending_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(module.clocks, "monotonic", lambda: now[0])
+def test_who_goes_on_sending_is_not_silent(now: list[float]) -> None:
     bolt, emitted = between()
     bolt.context.source = Source("s", "default", 2)
     bolt.execute(Event(100.0))
@@ -323,9 +327,7 @@ def test_who_goes_on_sending_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> N
     assert [values[1:3] for values in emitted] == [(60.0, 70.0)]
 
 
-def test_where_everybody_is_silent_it_goes_as_far_as_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(module.clocks, "monotonic", lambda: now[0])
+def test_where_everybody_is_silent_it_goes_as_far_as_what_has_come(now: list[float]) -> None:
     bolt, emitted = between()
     bolt.context.source = Source("s", "default", 1)
     bolt.execute(Event(50.0))
