@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from elastic.errors import ElasticError, ProtocolViolation, Refused, Unavailable, Unmovable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.driver import Driver, failure
+from elastic.migration.driver import Driver, failure, notifier_driver, participant_driver
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
 from elastic.migration.mover_new import MoverNew
@@ -270,6 +271,104 @@ def test_an_answer_at_once_waits_until_the_actions_are_done() -> None:
     assert told == ["event 1", "a", "b", "event 2"]
 
 
+def test_answers_at_once_are_taken_in_their_order_behind_what_follows_from_a_failure() -> None:
+    taken: list[Any] = []
+    driver: Driver
+
+    def answers(event: Any) -> tuple[tuple[Any, ...], ...]:
+        taken.append(event if isinstance(event, int) else "failed")
+        return ((ac.Say("answers", 0, ""), ac.StopTask(2, 1)),) if event == 1 else ()
+
+    def say(action: ac.Say) -> None:
+        driver.feed(2)
+        driver.feed(3)
+
+    def stop(action: ac.StopTask) -> None:
+        raise Unavailable("it cannot be begun")
+
+    driver = Driver(answers, {ac.Say: say, ac.StopTask: stop}, failure)
+    driver.feed(1)
+    assert taken == [1, "failed", 2, 3]
+
+
+def test_what_is_answered_to_a_write_at_once_is_taken_and_may_want_a_write_of_its_own() -> None:
+    taken: list[int] = []
+    driver: Driver
+
+    def answers(event: int) -> tuple[tuple[Any, ...], ...]:
+        taken.append(event)
+        return ()
+
+    def rest() -> tuple[tuple[Any, ...], ...]:
+        return ((ac.Say("write", len(taken), ""),), (ac.Say("another", 9, ""),)) if len(taken) < 3 else ()
+
+    def write(action: ac.Say) -> None:
+        driver.feed(action.task)
+
+    driver = Driver(answers, {ac.Say: write}, failure, rest)
+    driver.feed(0)
+    assert taken == [0, 1, 9]
+
+
+def test_who_is_told_of_a_violation_may_go_on() -> None:
+    taken: list[int] = []
+
+    def answers(event: int) -> tuple[tuple[Any, ...], ...]:
+        if event == 1:
+            raise ProtocolViolation("broken")
+        taken.append(event)
+        return ()
+
+    driver = Driver(answers, {}, failure)
+    with pytest.raises(ProtocolViolation):
+        driver.feed(1)
+    driver.feed(2)
+    assert taken == [2]
+
+
+class Fails:
+    """Ports that can begin nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        def port(action: Any) -> None:
+            raise Unavailable(f"no {name}")
+
+        return port
+
+
+def test_a_worker_is_told_of_what_no_event_follows_from_and_of_nothing_else() -> None:
+    told: list[Any] = []
+    wanted: list[Any] = [ac.Block(1, 2), ac.Rest(1, 0), ac.FetchAhead(2, 1, 1, ()), ac.BeginTask(2, 1, 1)]
+    write = ac.WriteMarks(1, Marks(ME), 0)
+    taken: list[Any] = []
+
+    def answers(event: Any) -> tuple[tuple[Any, ...], ...]:
+        taken.append(event)
+        return tuple((a,) for a in wanted) if event == 1 else ()
+
+    participant: Any = SimpleNamespace(answers=answers, writes=iter([((write,),), ()]).__next__)
+    ports: Any = Fails()
+    driver = participant_driver(
+        participant, links=ports, tasks=ports, store=ports, marks=ports,
+        on_fatal=lambda action, error: told.append((action, error.message)),
+    )  # fmt: skip
+    driver.feed(1)
+    assert told == [(wanted[0], "no block"), (wanted[3], "no begin"), (write, "no write")]
+    assert sorted(map(str, taken[1:])) == sorted(map(str, [ev.Rested(1, 0), ev.AheadFetched(2, 1, 1)]))
+
+
+def test_a_nimbus_is_told_of_what_cannot_be_begun() -> None:
+    told: list[str] = []
+    notifier: Any = SimpleNamespace(handle=lambda event: (ac.Say("a", 0, ""),))
+    ports: Any = Fails()
+    driver = notifier_driver(
+        notifier, records=ports, cleaning=ports, timers=ports, voice=ports,
+        on_fatal=lambda action, error: told.append(error.message),
+    )  # fmt: skip
+    driver.feed(1)
+    assert told == ["no say"]
+
+
 def test_a_violation_is_not_taken_for_a_failure() -> None:
     def broken(action: Any) -> None:
         raise ProtocolViolation("broken")
@@ -284,7 +383,17 @@ def test_what_follows_from_a_failed_action() -> None:
     assert failure(ac.AskStore(2, 1, ()), error) == ev.OldFailed(2, 1, "why")
     assert failure(ac.AskStore(2, 1, ()), Unmovable("why")) == ev.OldFailed(2, 1, "why", final=True)
     assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
+    for old in (
+        ac.NotePause(2, 1),
+        ac.StopTask(2, 1),
+        ac.ConfirmOutput(2, 1),
+        ac.Save(2, 1, (), TaskLinks(0)),
+    ):
+        assert failure(old, error) == ev.OldFailed(2, 1, "why")
+    for new in (ac.PrepareTask(2, 1, 3), ac.Install(2, 1, 3, TaskLinks(0), None)):
+        assert failure(new, error) == ev.NewFailed(2, 1, 3, "why")
     assert failure(ac.FetchAhead(2, 1, 3, ()), error) == ev.AheadFetched(2, 1, 3)
+    assert failure(ac.Rest(1, 4), error) == ev.Rested(1, 4)
     assert failure(ac.Block(1, 2), error) is None
 
 
