@@ -13,6 +13,7 @@ import pytest
 
 from elastic.api.components import StatefulBolt
 from elastic.api.state import KeyedState
+from elastic.errors import Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.worker.content import Step
@@ -177,6 +178,20 @@ def test_what_does_not_come_after_all_is_looked_for_by_nobody(world: World) -> N
     (ready,) = world.ready.values()
     ready.set_exception(RuntimeError("it does not come any more"))
     assert world.is_ahead(1) and world.rests() and not world.looks
+
+
+def test_what_cannot_come_or_be_looked_at_is_ahead_as_far_as_it_will_be(world: World) -> None:
+    """The pause does not wait for it: then all of it is fetched."""
+
+    def fails(*_: Any) -> Any:
+        raise Unavailable("it does not come any more")
+
+    world.find = fails
+    world.ahead(1)
+    assert world.is_ahead(1) and world.rests() and not world.fetching._coming
+    world.fetching._worker.moving.prepared = fails  # type: ignore[method-assign]
+    world.ahead(2, prepared=False)
+    assert world.is_ahead(2) and world.rests()
 
 
 def test_as_many_looks_as_there_are_threads_may_need_memory_at_once(
