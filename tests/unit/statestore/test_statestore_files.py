@@ -345,6 +345,39 @@ def test_a_file_that_was_handed_over_is_kept_as_it_is(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_file_that_is_handed_over_after_a_restart_takes_no_ones_place(tmp_path: Path) -> None:
+    """The store is killed in the middle of a write, which goes on."""
+    ticket, pieces = Ticket("k", 4, "w"), []
+    for n in (1, 2, 3):
+        store, parcel = EmbeddedStore(tmp_path), Parcel(str(tmp_path))
+        data = b"%d" % n * 10
+        pieces.append(Piece(4, n, len(data), zlib.crc32(data)))
+        place = parcel.append(data)
+        parcel.flush()
+        store.begin(ticket)
+        store.adopt(ticket, parcel.file, [(pieces[-1], place)])
+        parcel.close()
+        if n < 3:
+            store.close()
+    head = store.commit(ticket, 1, pieces)
+    assert b"".join(store.get(head)) == b"1" * 10 + b"2" * 10 + b"3" * 10
+    store.close()
+
+
+def test_what_was_about_to_be_removed_goes_when_the_store_starts_again(tmp_path: Path) -> None:
+    """It was killed between the fence and the removal."""
+    fill(tmp_path)
+    path = state_file(tmp_path)
+    left = path.read_bytes()
+    store = EmbeddedStore(tmp_path)
+    store.delete("k", 1)
+    store.close()
+    path.write_bytes(left)
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") is None and not path.exists() and not state_files(tmp_path)
+    store.close()
+
+
 def test_a_handed_file_that_is_gone_is_said(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path)
     parcel = Parcel(str(tmp_path))
