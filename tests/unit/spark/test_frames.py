@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -57,6 +58,22 @@ def test_a_batch_that_comes_again_is_not_handed_over_twice(tmp_path: Path) -> No
     lost = other.write(iter([rows((0, 9))]))
     other.abort([lost], 1)
     assert not list((tmp_path / DATA).iterdir())
+
+
+def test_partitions_keep_their_numbers_and_come_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever order their tasks have ended."""
+    into, messages = writer(tmp_path), []
+    for number in (2, 0, 1):
+        monkeypatch.setattr(
+            "pyspark.TaskContext.get", lambda n=number: SimpleNamespace(partitionId=lambda: n)
+        )
+        messages.append(into.write(iter([rows((number, 0))])))
+    into.commit(messages)
+    entry = log_of(str(tmp_path)).newest()
+    assert entry is not None and [p.partition for p in entry.parts] == [0, 1, 2]
+    assert [Reading(str(tmp_path), i, 3).all() for i in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
 
 
 def test_columns_come_as_the_topology_wants_them(tmp_path: Path) -> None:
@@ -155,6 +172,18 @@ def read(reader: Any, partitions: Any) -> list[tuple[int, int]]:
     return [
         p for partition in pickle.loads(pickle.dumps(partitions)) for p in pairs(list(reader.read(partition)))
     ]
+
+
+def test_what_has_come_since_a_batch_was_read_is_kept(tmp_path: Path) -> None:
+    task, stream = Written(str(tmp_path), rows=1), source(tmp_path).streamReader(COLUMNS)
+    for n in range(2):
+        task.give((0, n))
+    end = stream.latestOffset({}, None)
+    for n in range(2, 5):
+        task.give((0, n))
+    stream.commit(end)
+    later = stream.latestOffset(end, None)
+    assert read(stream, stream.partitions(end, later)) == [(0, 2), (0, 3), (0, 4)]
 
 
 def test_the_columns_are_those_of_the_sink(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,8 +21,8 @@ from pipe_parts import FOUND, QUICK, SCHEMA, Reading, context, log_of, part
 from elastic import Fields
 from elastic.errors import ConfigError, ExecutionError
 from elastic.spark import DataFrameSpout, log
-from elastic.spark.log import DATA, LOG, Ended, Entry, Log, Part, Taken
-from elastic.spark.pipe import Pipe
+from elastic.spark.log import DATA, LOG, TAKEN, Ended, Entry, Log, Part, Taken
+from elastic.spark.pipe import Pipe, place, wait_for_room
 
 PARTITIONS = 3
 
@@ -375,6 +377,27 @@ def test_a_pipe_that_cannot_be_read_is_told_and_tried_again(
     assert task.all() == [(0, 0)]
 
 
+def test_what_cannot_be_read_to_its_end_is_gone_on_with_where_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, task = log_of(str(tmp_path)), Reading(str(tmp_path))
+    found = [(0, n) for n in range(8)]
+    written = part(log, 0, *found)
+    log.commit([written, part(log, 0, (0, 8))])
+
+    class Torn(io.BytesIO):
+        def read(self, *size: int | None) -> bytes:
+            if self.tell() > 0.6 * written.bytes:
+                raise OSError("gone away")
+            return super().read(*size)
+
+    task.spout.context.on_warning = lambda *_: None
+    with monkeypatch.context() as broken:
+        broken.setattr(Pipe, "open", lambda *_: Torn((tmp_path / DATA / written.name).read_bytes()))
+        assert 0 < len(task.all()) < len(found)
+    assert task.all() == [*found, (0, 8)]
+
+
 def test_fields_without_types_are_refused_where_they_are_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"The columns of a pipe need types\. Field 'a'"):
         DataFrameSpout(tmp_path, Fields("a"))
@@ -387,6 +410,88 @@ def test_other_columns_than_before_are_refused(tmp_path: Path) -> None:
     other = DataFrameSpout(tmp_path, Fields(key=int, text=str))
     with pytest.raises(ConfigError, match="has the columns key int64, n int64, not key int64, text string"):
         other.prepare(context("in", 0, 1))
+
+
+def test_what_a_task_has_read_goes_when_that_is_written_down_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, task = log_of(str(tmp_path)), Reading(str(tmp_path))
+    log.commit([part(log, 0, (0, 0))])
+    task.spout.context.on_warning = lambda *_: None
+    with monkeypatch.context() as broken:
+        broken.setattr(Pipe, "write", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+        assert task.all() == [(0, 0)]
+    assert len(list((tmp_path / DATA).iterdir())) == 1 and log.done() == -1
+    task.crash()
+    assert task.all() == [(0, 0), (0, 0)], "it is read again from its beginning"
+    assert not list((tmp_path / DATA).iterdir()) and log.done() == 0
+
+
+def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:
+    log = log_of(str(tmp_path))
+    log.commit([])
+    (tmp_path / DATA).mkdir()
+    (tmp_path / DATA / "README").touch()
+    log.sweep()
+    assert (tmp_path / DATA / "README").exists()
+
+
+def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
+    Pipe(str(tmp_path)).declare(SCHEMA)
+    with pytest.raises(ConfigError, match="has the columns key int64, n int64, not key int64, n string"):
+        Pipe(str(tmp_path)).declare(pa.schema([("key", pa.int64()), ("n", pa.string())]))
+
+
+def test_what_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
+    """Also that of somebody who was killed over it, and of two who write the same."""
+    log = log_of(str(tmp_path))
+    log.took(Taken(0, 1, 3), [])
+    (tmp_path / TAKEN / "0-of-1.json.x.part").write_bytes(b"{")
+    assert log.done() == 3 and len(log.taken()) == 1
+    with log.pipe.writing("a/b") as first:
+        with log.pipe.writing("a/b") as second:
+            second.write(b"2")
+        assert log.pipe.read("a/b") == b"2"
+        first.write(b"1")
+    assert log.pipe.read("a/b") == b"1" and list(log.pipe.files("a")) == ["b"]
+    assert not log.pipe.unfinished("a")
+
+
+def test_where_nothing_can_be_linked_a_number_that_is_taken_stays_taken(tmp_path: Path) -> None:
+    pipe = Pipe(str(tmp_path))
+    pipe._local = False
+    assert pipe.create("log/0", b"first") and not pipe.create("log/0", b"second")
+    assert pipe.read("log/0") == b"first"
+
+
+def test_a_folder_that_is_made_while_it_is_looked_at_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Pipe(str(tmp_path))
+    pipe.write("a/b", b"x")
+    true, asked = pipe._fs, []
+
+    def get_file_info(selector: Any) -> Any:
+        asked.append(selector)
+        if len(asked) == 1:
+            raise FileNotFoundError
+        return true.get_file_info(selector)
+
+    monkeypatch.setattr(pipe, "_fs", SimpleNamespace(get_file_info=get_file_info))
+    assert pipe.files("a") == {"b": 1}
+
+
+def test_a_place_is_the_same_for_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert DataFrameSpout("p", Fields(key=int)).pipe == str(tmp_path / "p")
+    assert place("~/p") == str(Path.home() / "p") and place("s3://p") == "s3://p"
+
+
+def test_as_much_as_may_wait_is_not_waited_for() -> None:
+    asked: list[int] = []
+    assert wait_for_room(lambda: asked.append(1) or 10, 10, 5.0) == 10  # type: ignore[func-returns-value]
+    assert len(asked) == 1
+    assert wait_for_room(lambda: 11, 10, 0.0) == 11
 
 
 def test_a_pipe_that_is_a_file_is_refused(tmp_path: Path) -> None:

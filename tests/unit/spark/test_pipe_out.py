@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.stateful import run_state_machine_as_test as run
-from pipe_parts import FOUND, QUICK, Written, pairs
+from pipe_parts import FOUND, QUICK, SCHEMA, Written, pairs
 
 from elastic import Fields, TopologyBuilder
 from elastic.errors import ConfigError, ExecutionError
@@ -177,6 +177,43 @@ def test_what_a_killed_task_has_left_unfinished_goes(tmp_path: Path) -> None:
     task.give((0, 0))
     task.sink.tick()
     assert list(left.parent.iterdir()) == [left]
+
+
+def test_what_could_not_be_written_is_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Written(str(tmp_path))
+    task.give((0, 0))
+    with monkeypatch.context() as broken:
+        broken.setattr(Pipe, "write", lambda *_: (_ for _ in ()).throw(OSError("no room")))
+        with pytest.raises(OSError, match="no room"):
+            task.sink.tick()
+    task.sink.tick()
+    assert segments.ends(Pipe(str(tmp_path))) == {"00000": 1}
+    assert pairs(list(segments.read(Pipe(str(tmp_path)), "00000", 0))) == [(0, 0)]
+
+
+def test_a_segment_has_so_many_rows_and_without_a_bound_nobody_waits(tmp_path: Path) -> None:
+    task, pipe = Written(str(tmp_path), rows=2, max_bytes=0), Pipe(str(tmp_path))
+    task.sink.context.on_warning = lambda kind, *_: pytest.fail(kind)
+    task.give((0, 0))
+    assert segments.ends(pipe) == {}
+    task.give((0, 1))
+    assert segments.ends(pipe) == {"00000": 1}
+    task.move()
+    task.give((0, 2))
+    task.move()
+    task.give((0, 3))
+    assert segments.ends(pipe) == {"00000": 2}, "what has moved counts"
+
+
+def test_columns_are_what_was_declared_whatever_comes(tmp_path: Path) -> None:
+    task = Written(str(tmp_path))
+    small = pa.schema([("n", pa.int8()), ("key", pa.int16())])
+    task.sink.execute_batch(pa.RecordBatch.from_pylist([{"key": 1, "n": 2}], small))
+    task.sink.tick()
+    (batch,) = segments.read(Pipe(str(tmp_path)), "00000", 0)
+    assert batch.schema == SCHEMA and pairs([batch]) == [(1, 2)]
 
 
 def test_many_small_batches_are_one_in_a_segment(tmp_path: Path) -> None:
