@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.placements import Case, assignment, cluster, executor, spec
 from elastic.model.ids import TopologyName
 from elastic.model.loadview import ExecutorKey, LoadView, SmoothedLoad
-from elastic.scheduler.base import Demand
+from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision
 from elastic.scheduler.instance import Instance
 from elastic.scheduler.otd import Class, Deployment, OtdParams, allocation_score, score_change
@@ -62,6 +63,15 @@ SCORES = case(
 )
 
 
+#        n1: a, b, c: 1.2 cores; n2: d 0.1; n3: e 0.3
+BALANCE = case(
+    {("n1", 0): "abc", ("n2", 0): "d", ("n3", 0): "e"},
+    {"a": 0.4, "b": 0.4, "c": 0.4, "d": 0.1, "e": 0.3},
+    {"ab": 50.0, "bd": 20.0, "ce": 30.0, "cb": 5.0},
+    nodes=3,
+)
+
+
 def test_equations_4_and_5() -> None:
     p = Instance([T], SCORES.cluster, SCORES.load, SCORES.current)
     a, n1, n2 = 0, 0, 1
@@ -86,6 +96,15 @@ def test_case_3_takes_the_best_pair_and_one_only() -> None:
     assert moves(again, again.ask(choose(FIXED))) == {"b": "t@n2/0"}
 
 
+@pytest.mark.parametrize("question", [SCORES, BALANCE], ids=["case 3", "case 1"])
+def test_state_that_may_not_move_stays(question: Case) -> None:
+    (e,) = moves(question, question.ask(choose(FIXED)))
+    (demand,) = question.demands
+    components = tuple(replace(c, stateful=c.id == e) for c in demand.spec.components)
+    fixed = replace(demand, movable=False, spec=replace(demand.spec, components=components))
+    assert moves(question, replace(question, demands=(fixed,)).ask(choose(FIXED))).keys() not in ({e}, set())
+
+
 @pytest.mark.parametrize(
     ("text", "moved"),
     [
@@ -93,6 +112,7 @@ def test_case_3_takes_the_best_pair_and_one_only() -> None:
         ("--threshold 45", False),
         ("--share 0.8", True),  # of 56
         ("--share 0.81", False),
+        ("--threshold 30 --share 0.5", True),  # the larger one holds, not both together
     ],
 )
 def test_algorithm_2_moves_only_above_its_threshold(text: str, moved: bool) -> None:
@@ -118,20 +138,93 @@ def test_classes_of_workers() -> None:
     assert [w.use for w in cycle.workers] == pytest.approx([0.9, 0.6, 0.2, 0.1])
 
 
+def test_what_is_as_much_as_a_bound_is_not_over_it() -> None:
+    question = case(
+        {("n1", 0): "a", ("n1", 1): "b", ("n2", 0): "c", ("n2", 1): "d"},
+        {"a": 0.8, "b": 0.5, "c": 0.6, "d": 0.1},
+        {},
+        fill={"c": 0.9, "d": 0.5},
+    )
+    cycle = Deployment(Instance([T], question.cluster, question.load, question.current), OtdParams())
+    assert [cycle.classify(w) for w in cycle.workers] == [*[Class.NORMAL] * 3, Class.LOW]
+
+
+def test_a_queue_that_is_half_full_is_no_low_load() -> None:
+    question = case({("n1", 0): "a", ("n2", 0): "b"}, {"a": 0.1, "b": 0.1}, {}, fill={"a": 0.6})
+    cycle = Deployment(Instance([T], question.cluster, question.load, question.current), OtdParams())
+    assert [cycle.classify(w) for w in cycle.workers] == [Class.NORMAL, Class.LOW]
+
+
+def test_case_1_begins_with_the_highest_that_can_be_relieved() -> None:
+    # n2 has the highest load, and a single executor; n3 comes next.
+    question = case(
+        {("n1", 0): "ab", ("n2", 0): "c", ("n3", 0): "de", ("n4", 0): "f"},
+        {"a": 0.41, "b": 0.4, "c": 0.99, "d": 0.45, "e": 0.4, "f": 0.1},
+        {"af": 100.0, "df": 1.0},
+        nodes=4,
+    )
+    assert moves(question, question.ask(choose(FIXED))) == {"d": "t@n4/0"}
+
+
+def test_of_targets_with_the_same_score_it_is_the_one_with_the_lowest_load() -> None:
+    question = case(
+        {("n1", 0): "ab", ("n2", 0): "c", ("n3", 0): "d"},
+        {"a": 0.45, "b": 0.44, "c": 0.3, "d": 0.2},
+        {},
+        nodes=3,
+    )
+    assert moves(question, question.ask(choose(FIXED))) == {"a": "t@n3/0"}
+
+
+def test_a_worker_that_exists_comes_before_a_free_slot() -> None:
+    question = case({("n1", 0): "ab", ("n2", 1): "c"}, {"a": 0.45, "b": 0.45, "c": 0.0}, {"ac": 1.0})
+    decision = question.ask(choose("otd --share 0"))
+    assert moves(question, decision) == {"a": "t@n2/1"}
+
+
+def test_nothing_goes_to_a_node_that_is_to_be_left() -> None:
+    """Although something stays there, as state that may not move does."""
+    question = case({("n1", 0): "ab", ("n2", 0): "c"}, {"a": 0.5, "b": 0.5, "c": 0.1}, {"ac": 10.0})
+    nodes = tuple(replace(n, draining=n.id == "n2") for n in question.cluster.nodes)
+    cycle = Deployment(Instance([T], ClusterView(nodes), question.load, question.current), OtdParams())
+    assert not cycle.low and {w.node for w in cycle.empty(T)} <= {0} and set(cycle.lowest(T)) <= {0}
+
+
+def test_a_move_never_makes_its_targets_node_high() -> None:
+    # n2 has one core, of which two workers use a little.
+    question = case(
+        {("n1", 0): "ab", ("n2", 0): "c", ("n2", 1): "d"},
+        {"a": 0.5, "b": 0.45, "c": 0.1, "d": 0.3},
+        {"ac": 10.0},
+        cores=1.0,
+    )
+    decision = question.ask(choose(FIXED))
+    assert not moves(question, decision) and [w.kind for w in decision.warnings] == ["resources-lack"]
+
+
+def test_nor_does_one_within_a_node() -> None:
+    question = case({("n1", 0): "ab", ("n1", 1): "c"}, {"a": 0.5, "b": 0.5, "c": 0.45}, {"ac": 10.0}, nodes=1)
+    decision = question.ask(choose(FIXED))
+    assert not moves(question, decision) and [w.kind for w in decision.warnings] == ["resources-lack"]
+
+
+def test_who_fits_exactly_fits() -> None:
+    question = case({("n1", 0): "ab", ("n2", 0): "c"}, {"a": 0.5, "b": 0.5, "c": 0.3}, {"ac": 1.0})
+    assert moves(question, question.ask(choose(FIXED))) == {"a": "t@n2/0"}
+
+
+def test_whose_queue_is_full_takes_it_along_so_another_one_goes() -> None:
+    question = case(
+        {("n1", 0): "ab", ("n2", 0): "c"}, {"a": 0.3, "b": 0.3, "c": 0.1}, {"ac": 10.0}, fill={"a": 1.0}
+    )
+    assert moves(question, question.ask(choose(FIXED))) == {"b": "t@n2/0"}
+
+
 def test_a_crowded_node_makes_its_workers_high() -> None:
     # Each process uses half a core, but the node has only one.
     question = case({("n1", 0): "a", ("n1", 1): "b"}, {"a": 0.5, "b": 0.5}, {}, cores=1.0)
     p = Instance([T], question.cluster, question.load, question.current)
     assert [w.use for w in Deployment(p, OtdParams()).workers] == [1.0, 1.0]
-
-
-#        n1: a, b, c: 1.2 cores; n2: d 0.1; n3: e 0.3
-BALANCE = case(
-    {("n1", 0): "abc", ("n2", 0): "d", ("n3", 0): "e"},
-    {"a": 0.4, "b": 0.4, "c": 0.4, "d": 0.1, "e": 0.3},
-    {"ab": 50.0, "bd": 20.0, "ce": 30.0, "cb": 5.0},
-    nodes=3,
-)
 
 
 def test_case_1_balances_by_the_score() -> None:
