@@ -272,6 +272,8 @@ def test_another_number_of_tasks_goes_on_where_all_have_come_equally_far(tmp_pat
     assert [Reading(str(tmp_path), i, 3).all() for i in range(3)] == [[(0, 1)], [(1, 1)], [(2, 0)]]
     log.commit([part(log, 0, (0, 2)), part(log, 1, (1, 2))])
     assert [Reading(str(tmp_path), i, 2).all() for i in range(2)] == [[(0, 2)], [(1, 2)]]
+    assert log.done() == 2 and log.waiting() == 0, "those who read before wait for nothing"
+    assert Reading(str(tmp_path), 0, 2).all() == [], "nor do they take those who know nothing back"
 
 
 def test_another_number_of_tasks_is_refused_where_they_have_not(tmp_path: Path) -> None:
@@ -281,6 +283,11 @@ def test_another_number_of_tasks_is_refused_where_they_have_not(tmp_path: Path) 
     with pytest.raises(
         ConfigError, match="was read by 2 tasks, which have not all come equally far: 3 cannot"
     ):
+        Reading(str(tmp_path), 0, 3).step()
+    Reading(str(tmp_path), 1, 2).all()
+    log.commit([part(log, 0, (0, 1)), part(log, 1, (1, 1))])
+    Reading(str(tmp_path), 1, 2).all()
+    with pytest.raises(ConfigError, match="was read by 2 tasks"):
         Reading(str(tmp_path), 0, 3).step()
 
 
