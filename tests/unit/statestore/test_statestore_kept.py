@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Collection
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from statestore import memory, pack
+from statestore import files, memory, pack
 from statestore.base import Piece, Ticket
 from statestore.checksum import crc32
 from statestore.embedded import EmbeddedStore, FileJournal
@@ -218,18 +219,25 @@ def test_what_was_handed_over_has_its_name_on_the_disk_after_a_commit(
 ) -> None:
     """The commit of a large state in a file stands in a pack, which is there for longer."""
     named: set[str] = set()
-    fsync = os.fsync
+    synced: set[int] = set()
+    fsync, fdatasync = os.fsync, os.fdatasync
+
+    def sync_data(file: int) -> None:
+        fdatasync(file)
+        synced.add(os.fstat(file).st_ino)
 
     def sync(file: int) -> None:
         fsync(file)
         named.update(os.listdir(tmp_path))  # noqa: PTH208 - names are enough
 
     monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "fdatasync", sync_data)
     store = EmbeddedStore(tmp_path, sync=True)
     store.begin(TICKET)
     piece = hand_over(store, tmp_path, 1, bytes(100_000))
     store.commit(TICKET, 1, [piece])
     assert {path.name for path in tmp_path.glob("*.p*")} <= named
+    assert {path.stat().st_ino for path in tmp_path.glob("*.p*")} <= synced
     store.close()
 
 
@@ -342,3 +350,102 @@ def test_what_a_commit_has_dropped_takes_no_room_after_a_restart(tmp_path: Path,
         store.commit(TICKET, 2, [dropped, later])
     store.commit(TICKET, 2, [kept, later])
     store.close()
+
+
+def test_a_file_that_is_written_anew_has_what_its_own_epoch_has_put_and_nothing_else(tmp_path: Path) -> None:
+    """Pieces of the version before may have the same numbers."""
+    journal = FileJournal(tmp_path, slack=1000, small=0)
+    store = MemoryStore(journal=journal)
+    before = Write(store, "k", 1)
+    before.commit([kept := before.put(b"a" * 1000)])
+    write = Write(store, "k", 2)
+    own = write.put(b"b" * 1000)
+    assert (kept.number, kept.epoch) == (own.number, own.epoch - 1)
+    anew, was = 0, None
+    for n in range(6):
+        write.commit([kept, own, write.put(bytes([n]) * 1000)])
+        (path,) = tmp_path.glob("*-2.state")
+        now = path.stat()
+        assert now.st_size == journal._lengths["k", 2], "behind that it goes on"
+        assert b"a" * 1000 not in path.read_bytes()
+        anew, was = anew + (was not in (None, now.st_ino)), now.st_ino
+    assert anew
+    store.close()
+    with contextlib.closing(EmbeddedStore(tmp_path)) as store:
+        head = store.head("k")
+        assert head is not None and read_bytes(store, head) == b"a" * 1000 + b"b" * 1000 + bytes([5]) * 1000
+
+
+def test_a_file_that_is_written_anew_is_on_the_disk_before_it_takes_the_old_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    flush, directory, replace = files.flush, files.flush_directory, Path.replace
+
+    def flushes(file: int, path: Path) -> None:
+        flush(file, path)
+        done.append(f"flush {path.suffix}")
+
+    def flushes_directory(path: Path) -> None:
+        directory(path)
+        done.append("names")
+
+    def replaces(self: Path, target: Path) -> Path:
+        done.append("replace")
+        return replace(self, target)
+
+    monkeypatch.setattr(files, "flush", flushes)
+    monkeypatch.setattr(files, "flush_directory", flushes_directory)
+    monkeypatch.setattr(Path, "replace", replaces)
+    store = MemoryStore(journal=FileJournal(tmp_path, sync=True, slack=1000, small=0))
+    write = Write(store, "k", 1)
+    for _ in range(6):
+        write.commit([write.put(bytes(1000))])
+    store.close()
+    at = done.index("replace")
+    assert done[at - 1 : at + 2] == ["flush .new", "replace", "names"]
+    assert done[:2] == ["flush .state", "names"], "a commit, and the name of the file that it is in"
+
+
+def test_a_file_that_was_handed_over_goes_with_the_last_of_its_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left() -> int:
+        return len(list(tmp_path.glob("*.pieces")))
+
+    store = EmbeddedStore(tmp_path)
+    store.begin(TICKET)
+    parcel, both = Parcel(str(tmp_path)), []
+    for number in (1, 2):
+        piece = Piece(TICKET.epoch, number, len(SMALL), crc32(SMALL))
+        both.append((piece, parcel.append(SMALL)))
+    parcel.flush()
+    store.adopt(TICKET, parcel.file, both)
+    parcel.close()
+    (one, _), (two, _) = both
+    store.commit(TICKET, 1, [one, two])
+    three = hand_over(store, tmp_path, 3, REST)
+    head = store.commit(TICKET, 2, [two, three])
+    assert left() == 2 and read_bytes(store, head) == SMALL + REST
+    store.commit(TICKET, 3, [three])
+    assert left() == 1
+    with monkeypatch.context() as full:
+        full.setattr(FileJournal, "_record", lambda *_, **__: (_ for _ in ()).throw(Full("no room")))
+        with pytest.raises(Full):
+            hand_over(store, tmp_path, 4, SMALL)
+    assert left() == 1, "what nothing names takes no room"
+    store.close()
+
+
+def test_a_file_that_is_removed_is_closed_and_one_that_was_never_begun_is_removed(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path, small=0)
+    store = MemoryStore(journal=journal)
+    Write(store, "k", 1).put(b"a")
+    (file,) = journal._files.values()
+    store.delete("k", 1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+    store.close()
+    (tmp_path / "x-1.state").touch()
+    EmbeddedStore(tmp_path).close()
+    assert not list(tmp_path.glob("*.state"))
