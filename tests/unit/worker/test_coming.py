@@ -54,7 +54,7 @@ class World:
 
     def _prepared(self, side: Side) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(SimpleNamespace(component=Window()))
+        done.set_result(SimpleNamespace(component=Window(), executor=SimpleNamespace()))
         return done
 
     def along(self, epoch: int = EPOCH) -> None:
@@ -130,6 +130,31 @@ def test_whoever_is_at_it_hears_that_the_task_stands_still(world: World) -> None
     world.fetching._look_again(TASK, EPOCH, last=True)
     assert hurried and world.coming.last.is_set() and world.coming.news.is_set() and world.coming.more
     assert not world.submitted, "two would be at it"
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_goes_in_is_known_to_who_hurries_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    happened: list[str] = []
+
+    class PuttingIn:
+        def __init__(self, *_: Any) -> None:
+            self.done = Future[None]()
+
+        def begin(self, *, urgent: bool) -> None:
+            happened.append("urgent" if urgent else "by and by")
+
+        def hurry(self) -> None:
+            happened.append("hurry")
+
+    monkeypatch.setattr(fetching, "PuttingIn", PuttingIn)
+    world.coming.busy = True
+    if last:
+        world.coming.last.set()
+    world.fetching._put_in(world.coming, iter(()))  # type: ignore[arg-type]
+    world.fetching._look_again(TASK, EPOCH, last=True)
+    assert happened == ["urgent" if last else "by and by", "hurry"]
 
 
 def test_that_a_task_stands_still_is_not_left_to_its_turn(

@@ -180,6 +180,22 @@ def test_what_does_not_come_after_all_is_looked_for_by_nobody(world: World) -> N
     assert world.is_ahead(1) and world.rests() and not world.looks
 
 
+def test_that_there_is_more_is_heard_also_during_a_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "UNTOLD", 2 * LIMIT)
+
+    def find(task: int) -> bytes:
+        if world.looks:
+            return note()
+        world.fetching._look_again(task, 1, last=False)
+        return note(caught_up=False)
+
+    world.find = find
+    world.ahead(1)
+    assert world.is_ahead(1) and world.looks == {1: 2}
+
+
 def test_what_cannot_come_or_be_looked_at_is_ahead_as_far_as_it_will_be(world: World) -> None:
     """The pause does not wait for it: then all of it is fetched."""
 
