@@ -200,7 +200,6 @@ def test_a_segment_has_so_many_rows_and_without_a_bound_nobody_waits(tmp_path: P
     assert segments.ends(pipe) == {}
     task.give((0, 1))
     assert segments.ends(pipe) == {"00000": 1}
-    task.move()
     task.give((0, 2))
     task.move()
     task.give((0, 3))
