@@ -208,6 +208,31 @@ def test_nor_does_one_within_a_node() -> None:
     assert not moves(question, decision) and [w.kind for w in decision.warnings] == ["resources-lack"]
 
 
+def test_nor_does_one_that_is_to_spare_the_network() -> None:
+    question = case({("n1", 0): "a", ("n2", 0): "c"}, {"a": 0.4, "c": 0.45}, {"ac": 100.0})
+    decision = question.ask(choose(FIXED))
+    assert not moves(question, decision) and kinds(decision) == ["case-3"]
+
+
+def test_what_other_topologies_use_of_a_node_counts() -> None:
+    question = case(
+        {("n1", 0): "ab", ("n2", 0): "c"}, {"a": 0.5, "b": 0.45, "c": 0.05}, {"ac": 10.0}, cores=1.0
+    )
+    other, x = TopologyName("u"), executor("x", 1)
+    load = replace(
+        question.load, executors={**question.load.executors, ExecutorKey(other, x): SmoothedLoad(cpu=0.4)}
+    )
+    current = {**question.current, other: assignment("u", {x: ("n2", 1)})}
+    question = replace(question, load=load, current=current)
+    assert not moves(question, question.ask(choose(FIXED)))
+
+
+def test_who_fits_into_no_other_node_may_fit_into_its_own() -> None:
+    # The node has 0.65 of its cores left below high load, and a has these already.
+    question = case({("n1", 0): "ab"}, {"a": 0.7, "b": 0.25}, {"ab": 1.0}, nodes=1, cores=2.0)
+    assert moves(question, question.ask(choose("otd"))) == {"a": "t@n1/1"}
+
+
 def test_who_fits_exactly_fits() -> None:
     question = case({("n1", 0): "ab", ("n2", 0): "c"}, {"a": 0.5, "b": 0.5, "c": 0.3}, {"ac": 1.0})
     assert moves(question, question.ask(choose(FIXED))) == {"a": "t@n2/0"}
