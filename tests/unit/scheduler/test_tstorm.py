@@ -282,6 +282,33 @@ def test_sorted_by_traffic_and_placed_by_increment() -> None:
     assert not found.crowded
 
 
+@pytest.mark.parametrize("small", [1, 2])
+def test_what_is_beyond_the_limit_of_a_node_is_counted_as_crowding(small: int) -> None:
+    """Two nodes may have two each, or of three two may have two. All but the first have room for one."""
+    letters = "abcde"[: small + 3]
+    question = case(dict.fromkeys(letters, 0.2), {}, dict.fromkeys(letters, ("n1", 0)), nodes=small + 1)
+    cores = {n.id: NodeLoad(4.0 if n.id == "n1" else 0.25) for n in question.cluster.nodes}
+    p = Instance([T], question.cluster, replace(question.load, nodes=cores), question.current)
+    found = Algorithm1(p, TStormParams(worker_cores=0.0)).run()
+    assert Counter(g.node for g in found.groups if g is not None) == {
+        0: 3,
+        **{n + 1: 1 for n in range(small)},
+    }
+    assert found.crowded == 1 and not found.strained
+
+
+def test_only_as_many_nodes_have_one_more_as_are_left_over() -> None:
+    """Seven executors and three nodes: two each, and one left over, although two groups of three exchange much."""
+    question = case(
+        dict.fromkeys("abcdefg", 0.1),
+        {"ab": 100.0, "bc": 100.0, "ca": 100.0, "de": 50.0, "ef": 50.0, "fd": 50.0},
+        dict.fromkeys("abcdefg", ("n1", 0)),
+        nodes=3,
+    )
+    found = Algorithm1(Instance([T], question.cluster, question.load, question.current), TStormParams()).run()
+    assert sorted(Counter(g.node for g in found.groups if g is not None).values()) == [2, 2, 3]
+
+
 def test_unknown_cores_are_no_limit() -> None:
     question = Case(
         PAIRS.demands, PAIRS.cluster, LoadView(PAIRS.load.executors, PAIRS.load.traffic), PAIRS.current
