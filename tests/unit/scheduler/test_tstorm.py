@@ -309,6 +309,16 @@ def test_only_as_many_nodes_have_one_more_as_are_left_over() -> None:
     assert sorted(Counter(g.node for g in found.groups if g is not None).values()) == [2, 2, 3]
 
 
+def test_who_has_to_stay_takes_room_and_who_finds_none_goes_where_least_is_used() -> None:
+    question = case(
+        {"a": 0.6, "b": 0.8, "c": 0.7}, {"ab": 100.0, "bc": 1.0}, dict.fromkeys("abc", ("n1", 0)), cores=1.0
+    )
+    stays = frozenset({ExecutorKey(T, executor("a", 1))})
+    p = Instance([T], question.cluster, question.load, question.current, "cpu", stays)
+    found = Algorithm1(p, TStormParams(gamma=2.0)).run()
+    assert [g and g.node for g in found.groups] == [0, 1, 0] and found.strained == [2]
+
+
 def test_unknown_cores_are_no_limit() -> None:
     question = Case(
         PAIRS.demands, PAIRS.cluster, LoadView(PAIRS.load.executors, PAIRS.load.traffic), PAIRS.current
