@@ -49,8 +49,11 @@ def dump(value: object, used: set[str], script: dict[str, object], *, by_name: b
                     return NotImplemented
             if isinstance(obj, _ANNOTATING) and not _is_found(obj):
                 return _annotation(obj, aliases.setdefault(id(obj), []))
-            if isinstance(obj, TypeVar) and not _is_found(obj) and _default(obj):
-                return _variable(obj, aliases.setdefault(id(obj), []))
+            if isinstance(obj, TypeVar) and not _is_found(obj):
+                if _ALIAS and getattr(obj, "__infer_variance__", False):
+                    return _declared(obj, aliases.setdefault(id(obj), []))
+                if _default(obj):
+                    return _variable(obj, aliases.setdefault(id(obj), []))
             if isinstance(obj, _KEYED):
                 return _keyed, (_compares(obj), *([obj.obj] if _has_value(obj) else []))
             # Of the one, pickle has no more than the name; the other may have a lock.
@@ -147,6 +150,24 @@ def _variable(obj: Any, means: list[Any]) -> tuple[Any, ...]:
     )
 
 
+def _declared(obj: Any, means: list[Any]) -> tuple[Any, ...]:
+    """One that was declared as `class Node[T: Node]` does it, from Python 3.12 on, as pickle wants it.
+
+    Args:
+        means: What it is bound to and its default, to be filled: as for `_annotation`.
+    """
+    try:
+        bounds = [*obj.__constraints__] or [obj.__bound__]
+    except Exception:  # noqa: BLE001 - it names what is there for type checkers alone
+        bounds = [Any]
+    default = _default(obj)
+    means[:] = means or [*bounds, *default]
+    each = [f"{obj.__name__}_[{n}]" for n in range(len(bounds))]
+    bound = each[0] if len(each) == 1 else f"({', '.join(each)})"
+    text = f"{obj.__name__}: {bound}" + (f" = {obj.__name__}_[-1]" if default else "")
+    return _declare, (obj.__name__, text, means), (None, {"__module__": obj.__module__})
+
+
 def _default(parameter: Any) -> list[Any]:
     """What stands for a type parameter where it is left out, if anything does."""
     if _NO_DEFAULT is None:
@@ -163,6 +184,13 @@ def _parameter(
 ) -> Any:
     """A type parameter. Within its default itself nothing is in the list yet."""
     return kind(name, *constraints, **options, **({"default": default[0]} if default else {}))
+
+
+def _declare(name: str, text: str, means: list[Any]) -> Any:
+    """A type parameter. What it is bound to, which may be the class that has it, is looked up when somebody asks."""
+    scope: dict[str, Any] = {"__name__": "__main__", f"{name}_": means}
+    exec(f"def _[{text}](): pass", scope)
+    return scope["_"].__type_params__[0]
 
 
 def _compares(keyed: Any) -> Any:

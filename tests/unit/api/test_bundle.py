@@ -475,7 +475,9 @@ b.spout("s", S())
 build_bundle(b.build(), None, Path(sys.argv[1]))
 """
 TYPES = """
+import typing_extensions
 User = NewType("User", str)
+T = typing_extensions.TypeVar("T", infer_variance=True)
 Ts = TypeVarTuple("Ts")
 P = ParamSpec("P")
 
@@ -488,7 +490,11 @@ class Row(TypedDict, total=False):
 class Long(Row):
     n: int
 
+class One(Generic[T]):
+    pass
+
 def shown(made: User, of: Of[int, str] | None = None, call: Callable[P, User] = lambda: "b") -> Long:
+    assert One[int].__args__ == (int,)
     return User(made) + call(), Long(n=1), *Long.__required_keys__, *Long.__optional_keys__
 """
 ALIASES = """
@@ -518,9 +524,24 @@ class New[A, B: float = int, *Cs = *tuple[T]]:
 class Node[N = Node]:
     pass
 
+class Other[T: Other = Other, U: (int, Node) = int]:
+    pass
+
 def shown(x: Old[str] | None = None) -> None:
-    old, new = Old[()], New[bytes]
+    old, new, (o, u) = Old[()], New[bytes], Other.__type_params__
+    assert o.__bound__ is o.__default__ is Other and u.__constraints__ == (int, Node) and u.__default__ is int
     return old.__args__, new.__args__, (T.__bound__, P.__default__, Ts.has_default(), Node.__name__)
+"""
+BOUNDS = """
+class Node[T: Node, Key: (Node, str)]:
+    pass
+
+class Of[T: for_type_checkers_alone, Either: (for_type_checkers_alone, int)]:
+    pass
+
+def shown(made: Node | None = None) -> Of[int, str]:
+    (t, key), (of, either) = Node.__type_params__, Of.__type_params__
+    return t.__bound__ is Node, key.__constraints__ == (Node, str), (of.__bound__, either.__bound__)
 """
 DEFAULTS_SAID = "((<class 'str'>,), (<class 'bytes'>, <class 'int'>, ~T), (<class 'str'>, [<class 'int'>], True, 'Node'))\n"
 from_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="new in Python 3.12")
@@ -532,6 +553,7 @@ from_3_13 = pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python
     [
         (TYPES, "('ab', {'n': 1}, 'n', 'user')\n"),
         pytest.param(ALIASES, "(1, True, True)\n", marks=from_3_12),
+        pytest.param(BOUNDS, "(True, True, (typing.Any, typing.Any))\n", marks=from_3_12),
         pytest.param(DEFAULTS, DEFAULTS_SAID, marks=from_3_13),
     ],
 )
