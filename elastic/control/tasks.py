@@ -6,50 +6,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elastic.control.present import Plain
-from elastic.model.load import TaskLoad, WorkerReport
+from elastic.model.load import TaskLoad
+from elastic.model.rates import Rated, rated
 from elastic.model.views import TopologyDetail
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The two newest reports of each worker of a topology, as far as somebody who looks at it again and again has seen them.
+    """What somebody who looks at a topology again and again has seen of its workers' reports.
 
     Attributes:
-        newest: By worker.
-        before: What the same life of the worker had reported before that.
+        newest: Which report of each worker was seen last: of which life, and when it was made.
+        tasks: What is known of tasks, by number.
     """
 
-    newest: Mapping[str, WorkerReport] = field(default_factory=dict)
-    before: Mapping[str, WorkerReport] = field(default_factory=dict)
+    newest: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    tasks: Mapping[int, Rated] = field(default_factory=dict)
 
     def then(self, detail: TopologyDetail) -> Reports:
         """With what the next look shows."""
-        newest = {r.worker: r for r in detail.reports}
-        before = {}
-        for worker, report in newest.items():
-            last = self.newest.get(worker)
-            if last is not None and last.incarnation == report.incarnation and last.time < report.time:
-                before[worker] = last
-            elif last is not None and last == report and worker in self.before:
-                before[worker] = self.before[worker]  # nothing new of it
-        return Reports(newest, before)
+        tasks = dict(self.tasks)
+        for report in sorted(detail.reports, key=lambda r: r.time):
+            if self.newest.get(report.worker) != (report.incarnation, report.time):
+                tasks.update(rated(report, tasks))
+        return Reports({r.worker: (r.incarnation, r.time) for r in detail.reports}, tasks)
 
     def rows(self, detail: TopologyDetail) -> list[Plain]:
         """A row for each task of the topology, by its number: where it is and what it does.
 
-        Rates are per second, between the two reports; 0 until there are two from where the task is. Counters begin at 0 with every life
-        of a worker, and where a task comes to.
+        Rates are per second, between the two newest reports that have the task, and 0 while there is only one, or its worker has ended.
+        Counters begin at 0 with every life of a worker; when a task moves they go along.
         """
+        there = {r.incarnation for r in detail.reports}
         rows = []
         for executor in detail.executors:
-            report = self.newest.get(executor.worker)
-            before = self.before.get(executor.worker)
-            now = {t.task: t for t in report.tasks} if report else {}
-            then = {t.task: t for t in before.tasks} if before else {}
-            seconds = report.time - before.time if report and before else 0.0
             for task in range(executor.first, executor.last + 1):
-                load = now.get(task) or TaskLoad(task, str(executor.component), executor.id)
-                last = then.get(task)
+                known = self.tasks.get(task) if executor.worker else None
+                load = known.load if known else TaskLoad(task, str(executor.component), executor.id)
+                does = known if known and known.incarnation in there else None
                 rows.append(
                     {
                         "task": task,
@@ -62,14 +56,10 @@ class Reports:
                         "failed": load.failed,
                         "queued": load.queued,
                         "held": load.held,
-                        "executed_rate": _rate(load.executed, last.executed if last else None, seconds),
-                        "emitted_rate": _rate(load.emitted, last.emitted if last else None, seconds),
+                        "executed_rate": round(does.executed, 3) if does else 0.0,
+                        "emitted_rate": round(does.emitted, 3) if does else 0.0,
                         "state": load.state,
                         "finished": load.finished,
                     }
                 )
         return sorted(rows, key=lambda row: int(row["task"]))
-
-
-def _rate(now: int, then: int | None, seconds: float) -> float:
-    return round(max(0, now - then) / seconds, 3) if then is not None and seconds > 0 else 0.0

@@ -57,11 +57,27 @@ def test_a_look_that_finds_the_same_report_keeps_the_rates() -> None:
 
 def test_a_new_life_of_the_worker_begins_without_rates() -> None:
     assert after(report(8.0, 900), report(10.0, 100, incarnation="b"))[2]["executed_rate"] == 0
-    assert after(report(8.0, 900), None, report(10.0, 1000))[2]["executed_rate"] == 0
+    assert after(report(8.0, 900), report(10.0, 1000), None)[2]["executed_rate"] == 0, "it has ended"
 
 
 def test_a_task_that_has_come_back_and_begun_again_has_no_negative_rate() -> None:
     assert after(report(8.0, 900), report(10.0, 100))[2]["executed_rate"] == 0
+
+
+def test_a_task_that_has_moved_goes_on_at_its_rate() -> None:
+    there = report(10.5, 150, worker=str(W1))
+    looks = [
+        detail(reports=(report(9.0, 0),)),
+        detail(reports=(report(10.0, 100),)),
+        detail(reports=(report(10.0, 100), there)),
+        detail(reports=(replace(report(11.0, 0), tasks=()), there)),
+    ]
+    reports = Reports()
+    found = []
+    for look in looks:
+        reports = reports.then(look)
+        found.append({row["task"]: row for row in reports.rows(look)}[2]["executed_rate"])
+    assert found == [0, 100.0, 100.0, 100.0]
 
 
 def test_what_waits_for_a_slot_has_no_report_of_somebody_else() -> None:

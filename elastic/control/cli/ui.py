@@ -69,7 +69,8 @@ def ui(settings: Settings, port: int, bind: str, interval: float) -> None:
     from elastic.control.ui.web import LOOPBACK, Web
 
     hosts = (*LOOPBACK, bind) if ipaddress.IPv4Address(bind).is_loopback else None
-    watcher = Watcher(settings.connect, max(0.1, interval))
+    # What does not answer for so long is looked for anew: another cluster may have its name by now.
+    watcher = Watcher(lambda: settings.connect(timeout=10.0), max(0.1, interval))
     with leaving("the page has ended; the cluster goes on."):
         with Waiting(f"asking {settings.target}"):
             watcher.open()

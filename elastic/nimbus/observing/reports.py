@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId
-from elastic.model.load import SET_BACK, NodeReport, TaskLoad, WorkerReport
+from elastic.model.load import SET_BACK, NodeReport, WorkerReport
+from elastic.model.rates import Rated, rated
 from elastic.model.records import WorkerInfo
 
 ERRORS = frozenset(
@@ -59,21 +60,6 @@ class Measured:
                 result[p.source, p.target] = (p.tuples - known.tuples) / self.seconds, size / self.seconds
         return result
 
-    def rates(self) -> dict[int, tuple[float, float, float]]:
-        """Each task's tuples executed, emitted and failed per second; nothing while there is only one
-        report."""
-        if self.before is None or self.seconds <= 0:
-            return {}
-        old = {t.task: t for t in self.before.tasks}
-        return {t.task: _rates(old.get(t.task), t, self.seconds) for t in self.newest.tasks}
-
-
-def _rates(old: TaskLoad | None, new: TaskLoad, seconds: float) -> tuple[float, float, float]:
-    if old is None or new.executed < old.executed or new.emitted < old.emitted:
-        return 0.0, 0.0, 0.0  # It came from elsewhere, or began anew, between the two.
-    failed = max(0, new.failed - old.failed)
-    return (new.executed - old.executed) / seconds, (new.emitted - old.emitted) / seconds, failed / seconds
-
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -95,6 +81,7 @@ class ReportStore:
         self._limit = errors
         self._lock = threading.Lock()
         self._measured: dict[TopologyName, dict[WorkerId, Measured]] = {}
+        self._tasks: dict[TopologyName, dict[int, Rated]] = {}
         self._errors: dict[TopologyName, deque[Event]] = {}
         self._lives: dict[TopologyName, dict[WorkerId, Life]] = {}
         self._nodes: dict[NodeId, NodeReport] = {}
@@ -111,6 +98,8 @@ class ReportStore:
                     continue
                 before = known.newest if known is not None and ahead > 0 else None
                 workers[WorkerId(report.worker)] = Measured(report, before)
+                tasks = self._tasks.setdefault(TopologyName(report.topology), {})
+                tasks.update(rated(report, tasks))
 
     def add_nodes(self, reports: Iterable[NodeReport], known: Collection[NodeId]) -> None:
         """Keep each node's newest, of those nodes that are known."""
@@ -152,6 +141,11 @@ class ReportStore:
         with self._lock:
             return dict(sorted(self._measured.get(topology, {}).items()))
 
+    def rated(self, topology: TopologyName) -> dict[int, Rated]:
+        """Its tasks, each by the newest report that has it."""
+        with self._lock:
+            return dict(self._tasks.get(topology, {}))
+
     def sizes(self, topology: TopologyName) -> dict[TaskId, int]:
         """Bytes of state by task, of those that have any."""
         newest = sorted((m.newest for m in self.measured(topology).values()), key=lambda r: r.time)
@@ -168,7 +162,7 @@ class ReportStore:
     def retain(self, topologies: Container[TopologyName]) -> None:
         """There are no others: what came of one after its record had gone is dropped."""
         with self._lock:
-            known = {*self._measured, *self._errors, *self._lives}
+            known = {*self._measured, *self._tasks, *self._errors, *self._lives}
         for name in known:
             if name not in topologies:
                 self.forget(name)
@@ -176,5 +170,5 @@ class ReportStore:
     def forget(self, topology: TopologyName) -> None:
         """The topology's record is gone."""
         with self._lock:
-            for store in (self._measured, self._errors, self._lives):
+            for store in (self._measured, self._tasks, self._errors, self._lives):
                 store.pop(topology, None)

@@ -10,6 +10,7 @@ from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad
 from elastic.model.loadview import LoadView, NodeLoad
+from elastic.model.rates import Rated
 from elastic.model.records import TopologyStatus
 from elastic.model.views import (
     ComponentView,
@@ -52,7 +53,9 @@ _PAIRS = 100
 class _Load:
     """The measurements that count now, by task and executor."""
 
-    def __init__(self, t: TopologyFacts, measured: Mapping[WorkerId, Measured]) -> None:
+    def __init__(
+        self, t: TopologyFacts, measured: Mapping[WorkerId, Measured], rated: Mapping[int, Rated]
+    ) -> None:
         self.tasks: dict[int, TaskLoad] = {}
         self.rates: dict[int, tuple[float, float, float]] = {}
         self.executors: dict[str, ExecutorLoad] = {}
@@ -65,9 +68,17 @@ class _Load:
                     continue  # It has gone elsewhere since.
                 self.tasks[task.task] = task
             if living:
-                self.rates.update({n: r for n, r in m.rates().items() if n in self.tasks})
                 self.executors.update({e.executor: e for e in m.newest.executors})
                 self.sent.update({p: r for p, r in m.sent().items() if p[0] in self.tasks})
+                # Also of what has just gone elsewhere, from where there is no report of it yet: it does there what it did here.
+                since = m.newest.time - 2 * m.seconds
+                self.rates.update(
+                    {
+                        n: (r.executed, r.emitted, r.failed)
+                        for n, r in rated.items()
+                        if r.incarnation == m.newest.incarnation and r.time >= since
+                    }
+                )
 
     def of(self, tasks: range) -> list[TaskLoad]:
         return [self.tasks[n] for n in tasks if n in self.tasks]
@@ -81,11 +92,12 @@ def detail(
     t: TopologyFacts,
     facts: Facts,
     measured: Mapping[WorkerId, Measured],
+    rated: Mapping[int, Rated],
     lives: Mapping[WorkerId, Life],
     errors: Sequence[Event],
 ) -> TopologyDetail:
     """Everything about a topology."""
-    load = _Load(t, measured)
+    load = _Load(t, measured, rated)
     assignment = t.assignment or Assignment(t.name, Epoch(0))
     placed: list[tuple[ExecutorId, str]] = [*assignment.executors, *((e, "") for e in assignment.unassigned)]
     placed.sort(key=lambda item: item[0].first)

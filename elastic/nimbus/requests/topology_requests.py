@@ -263,7 +263,8 @@ def describe(reign: Reign, name: str) -> TopologyDetail:
     begun = [f"move {e} has just begun" for e in sorted(t.moves.keys() - {v.epoch for v in views})]
     store = reign.reports
     store.see(t.name, t.workers, facts.now)
-    detail = answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
+    measured, rated = store.measured(t.name), store.rated(t.name)
+    detail = answers.detail(t, facts, measured, rated, store.lives(t.name), store.errors(t.name))
     waits = draining.waits(t, facts), placing.waits(t, facts, reign.rules), reign.move_log.waits(t.name)
     more = [*begun, *(sentence for those in waits for sentence in those)]
     return replace(

@@ -30,7 +30,8 @@ def seen(*reports: WorkerReport) -> TopologyDetail:
     store = ReportStore(errors=5)
     store.add_reports(reports)
     facts = Facts(0.0, {}, {}, topologies={T: topology(APART)})
-    return answers.detail(facts.topologies[T], facts, store.measured(T), store.lives(T), ())
+    t = facts.topologies[T]
+    return answers.detail(t, facts, store.measured(T), store.rated(T), store.lives(T), ())
 
 
 def test_traffic_is_what_was_sent_between_two_reports_by_executors() -> None:
@@ -49,6 +50,41 @@ def test_what_began_between_two_reports_is_no_rate_yet() -> None:
     assert seen(report(W1, 10.0, before), report(W1, 11.0, after, life=2)).traffic.tuples == 0, "another life"
     assert seen(report(W1, 10.0, before), report(W1, 11.0, after)).traffic.tuples == 0, "it began anew"
     assert seen(report(W1, 10.0), report(W1, 11.0, before)).traffic.tuples == 0, "it came from elsewhere"
+
+
+def counted(worker: str, second: float, life: int = 1, **executed: int) -> WorkerReport:
+    """A report of tasks `t2`, `t3` ... with what they have executed so far."""
+    tasks = tuple(TaskLoad(int(t[1:]), "work", WORK, executed=n) for t, n in executed.items())
+    return WorkerReport(T, worker, f"{worker}#{life}", second, 1, tasks=tasks)
+
+
+def test_a_task_that_comes_from_elsewhere_goes_on_at_its_rate() -> None:
+    """Its counters come along, so there is no dip in what its component does where there was none in the stream."""
+
+    def rate(*reports: WorkerReport) -> float:
+        found = seen(*reports)
+        (work,) = [c for c in found.components if c.id == "work"]
+        assert {e.id: e.executed_rate for e in found.executors}[WORK] == work.executed_rate
+        return work.executed_rate
+
+    before = [
+        counted(W1, 10.0, t2=100),
+        counted(W2, 10.0, t3=50),
+        counted(W1, 11.0, t2=200),
+        counted(W2, 11.0, t3=80),
+    ]
+    assert rate(*before) == 130.0
+    assert rate(*before, counted(W1, 12.0)) == 130.0, (
+        "it has gone from there, and nobody has told where it is"
+    )
+    assert rate(*before, counted(W2, 11.5, t2=250, t3=95)) == 130.0, "by what was known of it elsewhere"
+    came = [counted(W1, 12.0), counted(W2, 12.0, t2=300, t3=110)]
+    assert rate(*before, *came, counted(W2, 13.0, t2=400, t3=140)) == 130.0
+    assert rate(*before, *(counted(W1, 12.0 + n) for n in range(3))) == 30.0, "nobody tells of it for longer"
+    assert rate(*before, counted(W2, 11.5, t2=20, t3=95)) == 30.0, "it has begun anew"
+    assert rate(*before, counted(W2, 10.9, 2, t2=250, t3=95)) == 0.0, (
+        "a clock that is behind is for one report"
+    )
 
 
 def test_state_is_told_by_executor_and_component() -> None:
@@ -86,6 +122,6 @@ def test_a_clock_that_was_set_back_does_not_freeze_what_is_told() -> None:
     store.add_reports([report(W1, 7210.0), report(W1, 7211.0), report(W1, 7210.0)])
     assert store.measured(T)[W1].newest.time == 7211.0
     store.add_reports([report(W1, 3600.0)])
-    assert store.measured(T)[W1].newest.time == 3600.0 and not store.measured(T)[W1].rates()
+    assert store.measured(T)[W1].newest.time == 3600.0 and not store.rated(T)[1].emitted
     store.add_reports([report(W1, 3602.0)])
     assert store.measured(T)[W1].seconds == 2.0

@@ -16,7 +16,7 @@ import pytest
 from elastic.errors import ConfigError, EnvironmentProblem, NotFound, Refused
 from elastic.model import codec
 from elastic.model.events import Event, Severity
-from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.ids import TopologyName
 from elastic.model.load import TaskLoad, WorkerReport
 from elastic.nimbus import event_log
 from elastic.nimbus.bundle_store import BundleStore
@@ -172,24 +172,24 @@ def report(time: float, executed: int, life: str = "w#1") -> WorkerReport:
     return WorkerReport("t", "w", life, time, 1, tasks=(TaskLoad(1, "c", "c[1-1]", executed=executed),))
 
 
-def test_rates_are_of_one_life() -> None:
+def test_rates_are_between_two_reports_and_begin_anew_with_the_task() -> None:
     store = ReportStore(errors=2)
 
-    def rates() -> dict[int, tuple[float, float, float]]:
-        return store.measured(T)[WorkerId("w")].rates()
+    def rate() -> float:
+        return store.rated(T)[1].executed
 
     store.add_reports([report(10, 100)])
-    assert rates() == {}
+    assert rate() == 0
     store.add_reports([report(12, 300)])
-    assert rates() == {1: (100.0, 0.0, 0.0)}
+    assert rate() == 100
     store.add_reports([report(12, 900)])
-    assert rates() == {1: (100.0, 0.0, 0.0)}, "the same moment twice"
+    assert rate() == 100, "the same moment twice"
     store.add_reports([report(13, 200)])
-    assert rates() == {1: (0.0, 0.0, 0.0)}, "a task that began anew has no negative rate"
+    assert rate() == 0, "a task that began anew has no negative rate"
     store.add_reports([report(14, 5, "w#2")])
-    assert rates() == {}, "another life"
+    assert rate() == 0, "another life"
     store.forget(T)
-    assert store.measured(T) == {}
+    assert store.measured(T) == {} and store.rated(T) == {}
 
 
 def test_errors_are_kept_up_to_a_bound() -> None:
