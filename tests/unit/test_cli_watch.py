@@ -17,6 +17,7 @@ from elastic.control.cli.watch import grouped
 from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
+from elastic.model.load import TaskLoad, WorkerReport
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
 
@@ -212,6 +213,44 @@ def test_the_live_view_fits_into_the_terminal() -> None:
         text = console.export_text()
         assert len(text.splitlines()) <= height, height
         assert "1,230" in text
+
+
+def by_task(time: float, executed: int) -> TopologyDetail:
+    tasks = (TaskLoad(2, "count", "count[2-3]", executed, executed, queued=4, state=3 << 19),)
+    return detail(reports=(WorkerReport("word-count", str(W0), "life", time, 7, tasks=tasks),))
+
+
+class Reporting(FakeClient):
+    """Its worker reports once a look."""
+
+    looks = 0
+
+    def describe(self, name: str) -> TopologyDetail:
+        super().describe(name)
+        self.looks += 1
+        return by_task(float(self.looks), 100 * self.looks)
+
+
+def test_top_by_task_measures_between_two_looks() -> None:
+    client = Reporting()
+    (found,) = json.loads(
+        invoke(client, "top", "--once", "--tasks", "--interval", "0.1", "-o", "json").stdout
+    )
+    assert [t["task"] for t in found["task_list"]] == [1, 2, 3, 4, 5] and client.looks == 2
+    task = found["task_list"][1]
+    assert (task["executed"], task["executed_rate"], task["queued"]) == (200, 100.0, 4)
+    text = invoke(Reporting(), "top", "word-count", "--once", "--tasks", "--interval", "0.1").stdout
+    assert "EXECUTOR " not in text and "COMPONENT" in text
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["2", "count"]]
+    assert row[2:7] == [str(W0), "100", "100", "200", "200"] and row[-2:] == ["1.5", "MiB"]
+
+
+def test_top_by_task_has_a_line_for_each_in_a_log() -> None:
+    client = FakeClient()
+    ended = replace(by_task(9.0, 900), summary=summary(status=TopologyStatus.FINISHED))
+    client.details["word-count"] = ended
+    lines = invoke(client, "top", "word-count", "--tasks").stdout.splitlines()
+    assert len(lines) == 5 and "task 2  count  in/s 0  out/s 0  queued 4  failed 0" in lines[1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -61,6 +61,9 @@ class _Load:
         self.executors: dict[str, ExecutorLoad] = {}
         self.sent: dict[tuple[int, int], tuple[float, float]] = {}
         places = t.assignment.place_of() if t.assignment is not None else {}
+        told_by: dict[str, list[tuple[int, Rated]]] = defaultdict(list)
+        for number, one in rated.items():
+            told_by[one.incarnation].append((number, one))
         for worker, m in measured.items():
             living = worker in t.workers and t.workers[worker].incarnation == m.newest.incarnation
             for task in m.newest.tasks:
@@ -72,13 +75,8 @@ class _Load:
                 self.sent.update({p: r for p, r in m.sent().items() if p[0] in self.tasks})
                 # Also of what has just gone elsewhere, from where there is no report of it yet: it does there what it did here.
                 since = m.newest.time - 2 * m.seconds
-                self.rates.update(
-                    {
-                        n: (r.executed, r.emitted, r.failed)
-                        for n, r in rated.items()
-                        if r.incarnation == m.newest.incarnation and r.time >= since
-                    }
-                )
+                told = told_by.get(m.newest.incarnation, ())
+                self.rates.update({n: (r.executed, r.emitted, r.failed) for n, r in told if r.time >= since})
 
     def of(self, tasks: range) -> list[TaskLoad]:
         return [self.tasks[n] for n in tasks if n in self.tasks]
