@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -151,6 +152,14 @@ def test_who_sends_nothing_is_given_up(site: Site, monkeypatch: pytest.MonkeyPat
     connection.connect()
     assert connection.sock.recv(1) == b"", "the server has closed it"
     connection.close()
+
+
+def test_who_takes_nothing_has_gone() -> None:
+    here, there = socket.socketpair()
+    here.settimeout(0.01)
+    with here, there, pytest.raises(BrokenPipeError):
+        while True:
+            serving.Writer(here).write(b"x" * 65536)
 
 
 def test_there_are_no_more_connections_than_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

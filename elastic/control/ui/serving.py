@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import socket
 import socketserver
 import threading
 from collections.abc import Callable
@@ -84,10 +86,9 @@ class _Listening(socketserver.ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
             request.settimeout(1.0)
-            try:
+            with suppress(OSError):
                 request.sendall(_FULL)
-            finally:
-                self.shutdown_request(request)
+            self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
@@ -101,9 +102,30 @@ class _Listening(socketserver.ThreadingMixIn, WSGIServer):
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_SECONDS
 
+    def setup(self) -> None:
+        super().setup()
+        self.wfile = Writer(self.connection)
+
     def log_message(self, format: str, *args: Any) -> None:
         """Who looks is nobody's news."""
 
     def handle(self) -> None:
         with suppress(ConnectionError, TimeoutError):  # the browser has gone
             super().handle()
+
+
+class Writer(io.BufferedIOBase):
+    """To a browser. One that takes nothing has gone, which is no fault of the application: it is not told as one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            self._connection.sendall(data)
+        except TimeoutError as error:
+            raise BrokenPipeError("the browser takes nothing") from error
+        return len(data)
