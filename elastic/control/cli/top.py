@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elastic.control import present
 from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import leaving, lost, note, said_of
-from elastic.control.cli.output import Column, duration, number, share
+from elastic.control.cli.output import Column, duration
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, WORKER_COLUMNS
-from elastic.control.tasks import Reports
+from elastic.control.cli.top_views import ByTask, View
 from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
@@ -141,77 +139,6 @@ def title(detail: TopologyDetail) -> str:
     parts = [str(s.name), s.status.value, f"up {duration(s.uptime)}", counted(s.workers, "worker")]
     parts += [counted(s.executors, "executor"), counted(s.tasks, "task")]
     return "  ".join(parts + ([f"{s.unassigned} wait for a slot"] if s.unassigned else []))
-
-
-Tables = list[tuple[list[Column], list[dict[str, Any]]]]
-TASK_COLUMNS = [
-    Column("TASK", "task", right=True),
-    Column("COMPONENT", "component"),
-    Column("WORKER", lambda r: r["worker"] or "waiting for a slot"),
-    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
-    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
-    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
-    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
-    Column("QUEUED", lambda r: number(r["queued"]), right=True),
-    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
-    Column("FAILED", lambda r: number(r["failed"]), right=True),
-    Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True),
-]
-
-
-class View:
-    """What is shown of each look: components, executors and workers."""
-
-    def see(self, details: Sequence[TopologyDetail]) -> None:
-        """There is a new look. Called with each, before it is shown."""
-
-    def tables(self, detail: TopologyDetail) -> Tables:
-        """For people: the most important first."""
-        return [
-            (COMPONENT_COLUMNS, [present.component(c) for c in detail.components]),
-            (EXECUTOR_COLUMNS, [present.executor(e) for e in detail.executors]),
-            (WORKER_COLUMNS, [present.worker(w) for w in detail.workers]),
-        ]
-
-    def data(self, detail: TopologyDetail) -> present.Plain:
-        """For programs."""
-        return present.description(detail)
-
-    def lines(self, detail: TopologyDetail) -> list[str]:
-        """For logs."""
-        return [
-            f"{c.id}  in/s {number(c.executed_rate)}  out/s {number(c.emitted_rate)}  queued {number(c.queued)}"
-            f"  busy {share(c.busy)}  blocked {share(c.blocked)}  failed {number(c.failed)}"
-            for c in detail.components
-        ]
-
-
-class ByTask(View):
-    """What is shown of each look: components, and tasks one by one."""
-
-    def __init__(self) -> None:
-        self._reports: dict[str, Reports] = {}
-
-    def see(self, details: Sequence[TopologyDetail]) -> None:
-        names = {str(d.summary.name): d for d in details}
-        self._reports = {n: self._reports.get(n, Reports()).then(d) for n, d in names.items()}
-
-    def tables(self, detail: TopologyDetail) -> Tables:
-        components = [present.component(c) for c in detail.components]
-        return [(COMPONENT_COLUMNS, components), (TASK_COLUMNS, self._rows(detail))]
-
-    def data(self, detail: TopologyDetail) -> present.Plain:
-        return {**super().data(detail), "task_list": self._rows(detail)}
-
-    def lines(self, detail: TopologyDetail) -> list[str]:
-        return [
-            f"task {r['task']}  {r['component']}  in/s {number(r['executed_rate'])}  out/s {number(r['emitted_rate'])}"
-            f"  queued {number(r['queued'])}  failed {number(r['failed'])}"
-            for r in self._rows(detail)
-        ]
-
-    def _rows(self, detail: TopologyDetail) -> list[present.Plain]:
-        return self._reports[str(detail.summary.name)].rows(detail)
 
 
 def snapshot(settings: Settings, details: Sequence[TopologyDetail], view: View) -> list[str]:
