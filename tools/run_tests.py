@@ -13,11 +13,7 @@ import sys
 import tempfile
 import time
 
-WITH_PARTS = [
-    "tests/integration/test_launcher_spark.py",
-    "tests/integration/test_nodes_auto_spark.py",
-    "tests/integration/test_examples.py",
-]
+WITH_PARTS = ["tests/integration/test_launcher_spark.py", "tests/integration/test_examples.py"]
 """Tests of whole clusters that last, and use nothing that others have started: one group would take much longer than the other."""
 PARTS = ["tests/unit", "protocol_tests", "tests/contract", *WITH_PARTS]
 CLUSTERS = ["tests/integration", *(f"--ignore={path}" for path in WITH_PARTS)]

@@ -23,12 +23,14 @@ USED = frozenset(
         "grpc_reflection",
         "grpc_status",
         "hazelcast",
+        "jinja2",
         "kazoo",
         "lmdb",
         "mmh3",
         "msgspec",
         "numpy",
         "pandas",
+        "prometheus_client",
         "pyarrow",
         "pyiceberg_core",
         "pyspark",
@@ -44,12 +46,13 @@ without which what it imports does not work, or is left out: pandas, which pyarr
 WANTED = frozenset(
     """
     abc argparse array ast asyncio asyncore atexit base64 binascii bisect builtins bz2 calendar codecs collections concurrent
-    contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings enum errno fcntl fnmatch
-    functools gc genericpath gettext glob graphlib gzip hashlib heapq hmac http importlib inspect io ipaddress itertools json
-    keyword linecache locale logging lzma marshal math mmap ntpath numbers opcode operator os pathlib pickle pkgutil platform posix
-    posixpath pwd pyexpat queue quopri random re reprlib resource secrets select selectors shlex shutil signal site socket ssl stat
-    string stringprep struct subprocess sys sysconfig tempfile textwrap threading time token tokenize traceback types typing
-    unicodedata urllib uuid warnings weakref xml zipfile zipimport zlib zoneinfo
+    contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings enum errno fcntl
+    fnmatch functools gc genericpath gettext glob graphlib gzip hashlib heapq hmac http importlib inspect io ipaddress
+    itertools json keyword linecache locale logging lzma marshal math mimetypes mmap ntpath numbers opcode operator os pathlib
+    pickle pkgutil platform posix posixpath pwd pyexpat queue quopri random re reprlib resource secrets select selectors shlex
+    shutil signal site socket socketserver ssl stat string stringprep struct subprocess sys sysconfig tempfile textwrap
+    threading time token tokenize traceback types typing unicodedata urllib uuid warnings weakref wsgiref xml zipfile
+    zipimport zlib zoneinfo
     """.split()  # noqa: SIM905 - a name a line is too much to read
 ).intersection(sys.stdlib_module_names)  # a later Python has some no more: they are nobody's then
 """Python's own modules that elastic imports, and what it imports: here or in workers there is one of that name, Python's or the user's."""
