@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from elastic.signals import POKE, insist
+from elastic.signals import POKE, insist, poked
 
 PROGRAM = """
 import os, queue, random, signal, sys, threading, time
@@ -146,3 +146,19 @@ except KeyboardInterrupt:
         child.send_signal(signal.SIGTERM)
         assert child.stdout.read() == "heard\n"
     assert child.returncode == 0
+
+
+def test_what_the_handler_before_has_raised_goes_on_its_way() -> None:
+    """As CPython does it, seldom, when another handler's exception is on its way: what is called here is blamed for it."""
+
+    def blamed(_: None) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt("that")
+
+    with pytest.raises(KeyboardInterrupt, match="that"):
+        poked(blamed)
+
+    def broken(_: None) -> None:
+        raise SystemError("something else")
+
+    with pytest.raises(SystemError, match="something else"):
+        poked(broken)
