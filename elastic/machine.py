@@ -57,6 +57,12 @@ def limit_reached(error: BaseException | None, *, starting: bool = False) -> str
     return ""
 
 
+def with_limit(text: str, error: BaseException | None, *, starting: bool = False) -> str:
+    """What is said of an error, and after it the limit that it tells of, if any: see `limit_reached`."""
+    limit = limit_reached(error, starting=starting)
+    return f"{text} ({limit})" if limit else text
+
+
 def _limit(name: str) -> str:
     soft, _ = resource.getrlimit(getattr(resource, name))
     return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from elastic.errors import ElasticError
-from elastic.machine import limit_reached
+from elastic.machine import with_limit
 from elastic.model.events import Event
 from elastic.supervisor.happenings import Happenings
 from statestore.errors import StateStoreError
@@ -111,10 +111,10 @@ class StoreKeeper:
                     if not self._closing.is_set():
                         self._serving("")
             except (StateStoreError, ElasticError) as error:
-                why = _with_limit(str(error), error.__cause__)
+                why = with_limit(str(error), error.__cause__, starting=True)
             except Exception as error:
                 log.exception("the state store")
-                why = _with_limit(repr(error), error)
+                why = with_limit(repr(error), error, starting=True)
             if self._closing.is_set():
                 break
             failures = 1 if time.monotonic() - started >= _HEALTHY else failures + 1
@@ -124,8 +124,3 @@ class StoreKeeper:
                 self._report(self._happenings.store_lost(why, pause, failures))
             self._closing.wait(pause)
         self._service.kill()
-
-
-def _with_limit(why: str, error: BaseException | None) -> str:
-    limit = limit_reached(error, starting=True)
-    return f"{why} ({limit})" if limit else why

@@ -21,7 +21,7 @@ from pathlib import Path
 import elastic
 from elastic import procs
 from elastic.errors import EnvironmentProblem
-from elastic.machine import limit_reached
+from elastic.machine import with_limit
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation
 from elastic.supervisor import logs
@@ -201,10 +201,8 @@ class ProcessLauncher:
         try:
             worker = self._started(launch, listener)
         except OSError as error:
-            limit = limit_reached(error, starting=True)
-            raise EnvironmentProblem(
-                f"worker {launch.worker} cannot be started: {error}{f' ({limit})' if limit else ''}"
-            ) from error
+            said = f"worker {launch.worker} cannot be started: {error}"
+            raise EnvironmentProblem(with_limit(said, error, starting=True)) from error
         with self._lock:
             refused = self._closing
             self._new.append(worker)

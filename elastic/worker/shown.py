@@ -7,7 +7,7 @@ from typing import Any
 
 from elastic.api.fields import Tuple
 from elastic.errors import ElasticError
-from elastic.machine import limit_reached
+from elastic.machine import with_limit
 
 MADE = "<emit of "
 """How the names of generated functions' files begin: tracebacks are shown without their lines."""
@@ -46,8 +46,7 @@ def described(error: BaseException) -> str:
         text = str(error)
         if isinstance(error, AttributeError) and isinstance(error.obj, Tuple):
             text += f" (its fields: {', '.join(error.obj.fields)})"
-        if limit := limit_reached(error):
-            text += f" ({limit})"
+        text = with_limit(text, error)
     except Exception as e:  # the thread that says what has failed would end by it
         text = f"(str raised {type(e).__name__})"
     return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from elastic.api.settings import setting
 from elastic.errors import ElasticError, ExecutionError
-from elastic.machine import limit_reached
+from elastic.machine import with_limit
 from elastic.migration.events import TaskGone
 from elastic.migration.view import NOBODY, View
 from elastic.model.assignment import ExecutorId
@@ -363,9 +363,9 @@ class Worker:
         )
 
     def _on_fatal(self, error: BaseException) -> None:
-        limit = f" ({limit})" if (limit := limit_reached(error)) else ""
-        self.event("worker-broken", f"The worker cannot go on: {error}{limit}", Severity.ERROR)
-        self._listener.on_fatal(f"{error}{limit}")
+        said = with_limit(str(error), error)
+        self.event("worker-broken", f"The worker cannot go on: {said}", Severity.ERROR)
+        self._listener.on_fatal(said)
 
     def _made(self, number: int, component: ComponentId) -> Task:
         try:

@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from elastic.control import present
-from elastic.control.cli import output
 from elastic.control.cli.output import Column, number, share
-from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, WORKER_COLUMNS
+from elastic.control.cli.topologies import (
+    COMPONENT_COLUMNS,
+    COUNTS,
+    EXECUTOR_COLUMNS,
+    FAILED,
+    RATES,
+    STATE,
+    WAITING,
+    WORKER_COLUMNS,
+)
 from elastic.control.tasks import Reports
 from elastic.model.views import TopologyDetail
 
@@ -17,14 +25,11 @@ TASK_COLUMNS = [
     Column("TASK", "task", right=True),
     Column("COMPONENT", "component"),
     Column("WORKER", lambda r: r["worker"] or "waiting for a slot"),
-    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
-    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
-    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
-    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
-    Column("QUEUED", lambda r: number(r["queued"]), right=True),
-    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
-    Column("FAILED", lambda r: number(r["failed"]), right=True),
-    Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True),
+    *RATES,
+    *COUNTS,
+    *WAITING,
+    FAILED,
+    STATE,
 ]
 
 

@@ -154,6 +154,22 @@ def _describe(settings: Settings, detail: TopologyDetail) -> None:
         note(f"Tracebacks: {settings.command('errors', str(detail.summary.name))}")
 
 
+# Of components, executors and tasks alike.
+COUNTS = [
+    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
+    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
+]
+RATES = [
+    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
+    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
+]
+WAITING = [
+    Column("QUEUED", lambda r: number(r["queued"]), right=True),
+    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
+]
+FAILED = Column("FAILED", lambda r: number(r["failed"]), right=True)
+STATE = Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True)
+
 COMPONENT_COLUMNS = [
     Column("COMPONENT", "id"),
     Column("KIND", lambda r: r["kind"] + (" (stateful)" if r["stateful"] else "")),
@@ -161,29 +177,24 @@ COMPONENT_COLUMNS = [
     Column(
         "TASKS", lambda r: f"{r['tasks']}" + (f" ({r['finished']} done)" if r["finished"] else ""), right=True
     ),
-    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
-    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
-    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
-    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
-    Column("QUEUED", lambda r: number(r["queued"]), right=True),
-    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
+    *COUNTS,
+    *RATES,
+    *WAITING,
     Column("BUSY", lambda r: share(r["busy"]), right=True),
     Column("BLOCKED", lambda r: share(r["blocked"]), right=True),
-    Column("FAILED", lambda r: number(r["failed"]), right=True),
+    FAILED,
 ]
 
 EXECUTOR_COLUMNS = [
     Column("EXECUTOR", "id"),
     Column("WORKER", lambda r: r["worker"] or "waiting for a slot"),
-    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
-    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
-    Column("QUEUED", lambda r: number(r["queued"]), right=True),
-    Column("HELD", lambda r: number(r["held"]) if r["held"] else None, right=True),
+    *RATES,
+    *WAITING,
     Column("BUSY", lambda r: share(r["busy"]), right=True),
     Column("BLOCKED", lambda r: share(r["blocked"]), right=True),
     Column("IDLE", lambda r: share(r["idle"]), right=True),
     Column("CPU", lambda r: share(r["cpu"]), right=True),
-    Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True),
+    STATE,
 ]
 
 PAIR_COLUMNS = [

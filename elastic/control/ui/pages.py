@@ -20,7 +20,7 @@ from elastic.control.ui.drawing import (
     graph,
     timeline,
 )
-from elastic.control.ui.watching import Shown
+from elastic.control.ui.watching import Shown, rate_of
 from elastic.model import words
 from elastic.model.views import ExecutorView, MoveView, TopologyDetail
 
@@ -69,7 +69,9 @@ class Pages:
             move_words.milliseconds,
         ):
             self._templates.filters[what.__name__] = what
-        self._templates.filters |= {"path": lambda text: quote(str(text), safe=""), "step": move_words.step}
+        self._templates.filters["path"] = lambda text: quote(str(text), safe="")
+        self._templates.filters["step"] = move_words.step
+        self._templates.filters["rate"] = rate_of
 
     def whole(self, page: Page, live: str) -> str:
         """A page as a document.
@@ -115,7 +117,7 @@ class Pages:
             shown,
             {
                 "cluster": {"look": look},
-                "nodes": {"nodes": [present.node(n) for n in look.nodes], "details": look.details},
+                "nodes": {"nodes": [present.node(n) for n in look.nodes]},
                 "moves": _moves(shown.moves, several=True),
                 "events": {"events": shown.events[:EVENTS_ON_A_PAGE]},
             },
@@ -128,7 +130,7 @@ class Pages:
         ended = next((t for t in shown.look.topologies if t.name == name), None)
         if ended is None:
             return self._nothing(f"There is no topology {name}.", shown)
-        return self._page(name, shown, {"ended": {"topology": ended}}, found=True)
+        return self._page(name, shown, {"ended": {"topology": ended}})
 
     def _topology(self, detail: TopologyDetail, shown: Shown) -> Page:
         name = str(detail.summary.name)

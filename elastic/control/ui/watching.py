@@ -15,7 +15,7 @@ from elastic.control.tasks import Reports
 from elastic.errors import ElasticError, NotFound
 from elastic.model.events import Event
 from elastic.model.records import TopologyStatus
-from elastic.model.views import PLANNED, MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import PLANNED, ComponentView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 
 GOING_ON = (TopologyStatus.ACTIVE, TopologyStatus.INACTIVE)
 KEPT_MOVES = 200
@@ -100,6 +100,11 @@ class Shown:
     events: tuple[Event, ...] = ()
     history: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     reports: Mapping[str, Reports] = field(default_factory=dict)
+
+
+def rate_of(component: ComponentView) -> float:
+    """What it does, tuples per second: what a spout emits, and what a bolt executes."""
+    return component.emitted_rate if component.kind == "spout" else component.executed_rate
 
 
 def take(source: Source) -> Look:
@@ -253,10 +258,7 @@ class Watcher:
             self._reports = {n: self._reports.get(n, Reports()).then(d) for n, d in look.details.items()}
             history = {}
             for name, detail in look.details.items():
-                rates = {
-                    str(c.id): c.emitted_rate if c.kind == "spout" else c.executed_rate
-                    for c in detail.components
-                }
+                rates = {str(c.id): rate_of(c) for c in detail.components}
                 # Another topology may have the name by now.
                 key = (name, detail.summary.id)
                 history[key] = self._history.get(key) or deque(maxlen=KEPT_SAMPLES)
