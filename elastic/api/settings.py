@@ -89,6 +89,29 @@ SETTINGS: dict[str, Setting] = {
     "idle_wait": Setting(
         0.001, (int, float), "Seconds until a spout that emitted nothing is asked again.", 0.0001
     ),
+    "checkpoint_interval": Setting(
+        None,
+        (int, float),
+        "Seconds from one checkpoint of all tasks to the next. After a crash all tasks go back to the newest one, states and spouts alike."
+        " None: there are none, and what was in a process that crashes is lost.",
+        0.1,
+        whole=True,
+    ),
+    "checkpoint_timeout": Setting(
+        60.0,
+        (int, float),
+        "Seconds after which a checkpoint that is not complete is given up.",
+        0.1,
+        whole=True,
+    ),
+    "checkpoint_copies": Setting(
+        2,
+        (int,),
+        "Nodes whose stores keep a task's snapshot, as far as there are so many: its own, and others on which the topology runs.",
+        1,
+        16,
+        whole=True,
+    ),
     "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05, whole=True),
     "keep_core": Setting(
         2,

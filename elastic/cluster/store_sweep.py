@@ -5,7 +5,7 @@ were killed within a move, is found here, by the node itself: when its store beg
 records of moves have changed, and when a topology has gone.
 
 What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
-the newest number that was read is left alone.
+the newest number that was read is left alone. Of checkpoints it is the newest complete one, and the one that is being taken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from elastic.coordination.base import Coordination, SessionState, Watch
 from elastic.errors import ElasticError
 from elastic.migration.record import MoveRecord, state_key
 from elastic.model import codec
+from elastic.model.checkpoints import Checkpoints, slot_of, snapshot_key, topology_of
 from elastic.model.ids import Epoch, TopologyName
+from elastic.model.topology import TopologySpec
 from statestore.address import StoreAddress
 from statestore.base import Collected, StateStore
 from statestore.client import GrpcStore
@@ -46,17 +48,21 @@ def sweep(coordination: Coordination, store: StateStore) -> Collected:
         ElasticError: Coordination cannot be read; nothing was removed that may be wanted.
         StateStoreError: The store cannot be asked.
     """
-    newest: dict[TopologyName, int] = {}
+    newest: dict[str, int] = {}
     for entry in store.list():
-        topology = TopologyName(entry.key.rpartition("/")[0])
-        newest[topology] = max(newest.get(topology, 0), entry.epoch)
+        whose = entry.key.rpartition("/")[0]
+        newest[whose] = max(newest.get(whose, 0), entry.epoch)
     if newest:
         # It passes through the leader of the ensemble, and so what is read after it is not older than what was listed.
         coordination.delete(_NOTHING)
     keys = size = 0
-    for topology, epoch in sorted(newest.items()):
-        kept, before = _wanted(coordination, topology, epoch)
-        done = store.collect(f"{topology}/", keep=kept, before=before)
+    for whose, epoch in sorted(newest.items()):
+        topology, id, slot = topology_of(whose)
+        if id is None:
+            kept, before = _wanted(coordination, topology, epoch)
+        else:
+            kept, before = _wanted_snapshots(coordination, topology, id, slot, epoch)
+        done = store.collect(f"{whose}/", keep=kept, before=before)
         keys, size = keys + done.keys, size + done.size
     if not newest:
         # Also what no key names any more, as its writer's store ended within the write, takes room: this looks for it alone.
@@ -83,6 +89,28 @@ def _wanted(
         record = codec.decode(value.data, MoveRecord)
         kept |= {(state_key(topology, move.task), int(name)) for move in record.tasks}
     return kept, int(latest.data)
+
+
+def _wanted_snapshots(
+    coordination: Coordination, topology: TopologyName, id: str, slot: int, newest: int
+) -> tuple[set[tuple[str, int]], int]:
+    """The same of the snapshots in one slot."""
+    found = coordination.get(paths.checkpoint(topology))
+    record = codec.decode(found.data, Checkpoints) if found is not None else None
+    if record is None or record.id != id:
+        return set(), newest
+    tickets = [record.newest] if record.under_way else []
+    if record.complete is not None:
+        tickets.append(record.complete.ticket)
+    spec = coordination.get(paths.spec(topology))
+    count = codec.decode(spec.data, TopologySpec).task_count if spec is not None else 0
+    kept = {
+        (snapshot_key(topology, id, ticket, task), ticket)
+        for ticket in tickets
+        if slot_of(ticket) == slot
+        for task in range(1, count + 1)
+    }
+    return kept, record.newest
 
 
 class Sweeper:

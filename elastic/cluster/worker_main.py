@@ -13,17 +13,19 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from elastic import procs, timeslice
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
-from elastic.cluster import worker_stacks
+from elastic.cluster import worker_checkpoints, worker_stacks
 from elastic.cluster.cores import ALONE, ALWAYS, Core, how
 from elastic.cluster.keeping import Keeping
 from elastic.cluster.own_log import log_to_stderr
 from elastic.cluster.switching import Switching
+from elastic.cluster.worker_checkpoints import WorkerCheckpoints
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
 from elastic.cluster.worker_output import forgive
@@ -47,6 +49,7 @@ from elastic.signals import insist
 from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST
 from elastic.transport.base import Transport, TransportOptions
 from elastic.worker import memory, standing
+from elastic.worker.moving.stores import StoredState
 from elastic.worker.outside import Outside
 from elastic.worker.report import Measurer
 from elastic.worker.shown import user_traceback
@@ -90,6 +93,7 @@ class WorkerProcess:
         report_fd: int,
         cycle: float,
         keeping: Keeping,
+        checkpoints: WorkerCheckpoints | None = None,
     ) -> None:
         self.id = id
         self.incarnation = incarnation
@@ -108,7 +112,12 @@ class WorkerProcess:
         self.spec = spec
         self._stores = WorkerStores(coordination, node_of(id))
         self._progress = progress = ProgressWriter(
-            coordination, topology, id, incarnation, lambda: self.worker
+            coordination,
+            topology,
+            id,
+            incarnation,
+            lambda: self.worker,
+            checkpoints.go_back if checkpoints is not None else None,
         )
         self._marks = MarksWriter(
             coordination,
@@ -120,9 +129,13 @@ class WorkerProcess:
             progress.nothing_first,
         )
         outside = Outside(self._marks, self._stores, lambda: progress.life)
-        self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
+        self._checkpoints = checkpoints
+        generation = checkpoints.generation if checkpoints is not None else 0
+        self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside, generation)
         self._switching = Switching(moving=keeping.moving)
-        self._views = ViewReader(coordination, topology, self._on_view, incarnation, self._switching.expect)
+        self._views = ViewReader(
+            coordination, topology, self._on_view, incarnation, self._switching.expect, generation
+        )
         interval = setting("report_interval", self.spec.config)
         self._voice = Voice(report_fd, Measurer(self.worker), interval, keeping.measure)
         self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
@@ -190,6 +203,8 @@ class WorkerProcess:
         self._register()
         self._marks.start()
         self._views.start()
+        if self._checkpoints is not None:
+            self._checkpoints.follow(self.worker.snapshots)
         self._notices.put("allocation")
         while True:
             notice = self._next()
@@ -217,7 +232,7 @@ class WorkerProcess:
                 self._progress.write()
             except Unavailable as e:
                 # Unknown is not empty: nothing is begun and nothing given up; the session says when it goes on, or that it is lost.
-                log.warning("ZooKeeper cannot be reached: %s", e)
+                log.warning("What is to be done cannot be done now: %s", e)
                 if self._connected:  # nobody says when: what is read may have changed faster than it was read
                     self._due = min(self._due, time.monotonic() + _AGAIN)
 
@@ -266,6 +281,7 @@ class WorkerProcess:
             address.boot,
             os.getpid(),
             self.worker.assigned.epoch,
+            self.worker.generation,
         )
         path = paths.worker(self._topology, self.id)
         for _ in range(20):
@@ -305,7 +321,7 @@ class WorkerProcess:
         try:
             # These alone: with a life of before, all that a task emits would be dropped where a greater one of it is known, and nobody has
             # looked yet whether it had a state.
-            self.worker.apply(allocation, starting)
+            self.worker.apply(allocation, starting, self._states_of(starting))
         except ExecutionError as e:
             # User code that raises where tasks are made does so again in every process: the topology fails instead.
             self.worker.event(
@@ -318,7 +334,26 @@ class WorkerProcess:
         self._progress.begun()
         self._applied = True
 
+    def _states_of(self, starting: Collection[int]) -> Mapping[int, StoredState]:
+        """What a checkpoint has of tasks that are about to begin.
+
+        Raises:
+            ExecutionError: It is gone: the topology cannot be what it was.
+            Unavailable: It cannot be had now.
+        """
+        if self._checkpoints is None or not starting:
+            return {}
+        try:
+            return self._checkpoints.fetch(starting, self._stores)
+        except NotFound as e:
+            raise ExecutionError(
+                f"The checkpoint that the topology is to go back to is gone: {e.message}",
+                remedy="Submit it again. More copies (checkpoint_copies), or --store hazelcast, outlast the loss of nodes.",
+            ) from e
+
     def _end(self, grace: float) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         self._watch.cancel()
         self._views.close()
         self._switching.close()
@@ -427,6 +462,7 @@ def _run(options: argparse.Namespace) -> int:
         report_fd=options.report_fd,
         cycle=options.cycle,
         keeping=Keeping(core if kept == ALONE else None),
+        checkpoints=worker_checkpoints.begin(coordination, spec.name, WorkerId(options.worker), incarnation),
     )
     return process.run()
 

@@ -202,6 +202,7 @@ class ViewReader:
         me: Whose marks are read of every move, also when the record does not name it any more: who was to restore a task, and was given
             up, has to say that nothing of the move is left there.
         begins: Called at the first word that tasks are to change their places, some milliseconds before a view says so. Must not block.
+        generation: Workers of others do not live, as far as this one is concerned: what they do was given up, or is yet to begin.
     """
 
     def __init__(
@@ -211,7 +212,9 @@ class ViewReader:
         on_view: Callable[[View, tuple[WorkerInfo, ...]], None],
         me: Incarnation | None = None,
         begins: Callable[[], None] = lambda: None,
+        generation: int = 0,
     ) -> None:
+        self._generation = generation
         self._topology = topology
         self._me = me
         self._on_view = on_view
@@ -370,9 +373,10 @@ class ViewReader:
             if not complete:
                 continue
             if fresh:
-                infos = tuple(
+                found_infos = [
                     codec.decode(v.data, WorkerInfo) for w in lives if (v := values[f"{workers}/{w}"])
-                )
+                ]
+                infos = tuple(i for i in found_infos if i.generation == self._generation)
                 if self._mirror.words((workers, True)) == words >= 0:
                     self._infos = (words, infos)
             views = [

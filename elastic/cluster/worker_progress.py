@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.coordination import paths
@@ -30,6 +31,7 @@ class ProgressWriter:
 
     Args:
         of: The worker, which is made later than this.
+        go_back: With checkpoints: has the topology go back to the newest, for the reason given; does not return.
 
     Attributes:
         life: Where the newest write that began lives stands among all writes; each task's lives have greater and greater numbers.
@@ -42,6 +44,7 @@ class ProgressWriter:
         id: WorkerId,
         incarnation: Incarnation,
         of: Callable[[], Worker],
+        go_back: Callable[[str], NoReturn] | None = None,
     ) -> None:
         self._coordination = coordination
         self._topology = topology
@@ -49,6 +52,7 @@ class ProgressWriter:
         self._path = paths.worker_progress(topology, id)
         self._incarnation = incarnation
         self._of = of
+        self._go_back = go_back
         self.life = 0
         self._failed = self._trace = ""
         self._starting: Collection[int] = ()  # about to be started, and written down already
@@ -63,8 +67,9 @@ class ProgressWriter:
         stored = self._coordination.get(self._path)
         if stored is not None:
             earlier = codec.decode(stored.data, Progress)
-            self._states.inherit(earlier.held)
-            self._finished = frozenset(earlier.finished)
+            if earlier.generation == self._of().generation:
+                self._states.inherit(earlier.held)
+                self._finished = frozenset(earlier.finished)
 
     def failed(self, reason: str, trace: str) -> None:
         """The topology is to fail, for this reason; not written yet."""
@@ -82,13 +87,16 @@ class ProgressWriter:
             Unavailable: It may not have been written.
         """
         worker = self._of()
-        stateful = {t for t in starting if worker.spec.component_of(TaskId(t)).stateful}
+        stateful = {t for t in starting if worker.must_not_be_lost(worker.spec.component_of(TaskId(t)))}
         records = self._records()
         finished = {t for record in records for t in record.finished}.intersection(starting)
         worker.history.finish(finished)
         # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing. And the place of this write
         # among all writes is the number of the lives that begin: none that these tasks had before is greater.
-        self._say_lost(stateful - finished, records)
+        if self._go_back is not None:
+            self._lose_nothing(stateful, records, self._go_back)
+        else:
+            self._say_lost(stateful - finished, records)
         with self._lock:
             self._starting = stateful
             self.life = self._write(self._now())
@@ -103,7 +111,18 @@ class ProgressWriter:
         """What all workers of the topology have written down, the dead ones too."""
         names = self._coordination.children(self._root) or ()
         found = self._coordination.look([f"{self._root}/{name}" for name in names]).values
-        return [codec.decode(stored.data, Progress) for stored in found.values() if stored is not None]
+        records = [codec.decode(stored.data, Progress) for stored in found.values() if stored is not None]
+        return [r for r in records if r.generation == self._of().generation]
+
+    def _lose_nothing(
+        self, starting: set[int], records: Sequence[Progress], go_back: Callable[[str], NoReturn]
+    ) -> None:
+        """Tasks that another process had in this generation: with that, what was under way to them is gone as well."""
+        moves = [move.record for move in self._of().moves.participant.view.moves]
+        holders = last_holders(records, self._incarnation, moves)
+        if lost := sorted(starting & holders.keys()):
+            before = ", ".join(sorted({str(holders[t]) for t in lost}))
+            go_back(f"{before} ended with {counted(len(lost), 'task')}")
 
     def _say_lost(self, starting: set[int], records: Sequence[Progress]) -> None:
         """Tasks that an earlier process had started, with state that ended with it, and nobody has said so."""
@@ -155,6 +174,8 @@ class ProgressWriter:
             worker.drained(),
             self._failed,
             self._trace,
+            worker.generation,
+            worker.snapshots.taken,
         )
 
     def patience(self) -> float | None:

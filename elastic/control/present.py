@@ -10,6 +10,7 @@ from typing import Any
 from elastic.model.events import Event
 from elastic.model.views import (
     STEPS,
+    CheckpointView,
     ComponentView,
     ExecutorView,
     MoveTotals,
@@ -259,4 +260,19 @@ def description(detail: TopologyDetail) -> Plain:
         "policy": detail.policy,
         "decided": [event(e) for e in detail.decided],
         "traffic": traffic(detail.traffic),
+        "checkpoints": checkpoints(detail.checkpoints),
+    }
+
+
+def checkpoints(view: CheckpointView) -> dict[str, object]:
+    """The checkpoints of a topology."""
+    return {
+        "interval": view.interval or None,
+        "number": view.number,
+        "began": view.began or None,
+        "seconds": view.seconds,
+        "bytes": view.size,
+        "taking": view.taking or None,
+        "failed": view.failed,
+        "went_back": view.back,
     }

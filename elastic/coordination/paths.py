@@ -17,6 +17,7 @@
 /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
 /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
 /topologies/<name>/plan              Plan (elastic/nimbus/observing/plans.py): the assignment that moves are bringing about, if any
+/topologies/<name>/checkpoint        Checkpoints (elastic/model/checkpoints.py), of a topology that takes any
 /topologies/<name>/moves             persistent: the number of the newest move, as decimal digits; made with the topology
 /topologies/<name>/moves/<epoch>     MoveRecord (elastic/migration/record.py); the epoch in ten digits
 /topologies/<name>/moves/<epoch>/<incarnation>  Marks of one worker life, by `encode_marks`
@@ -77,6 +78,10 @@ def assignment(name: TopologyName) -> str:
 
 def plan(name: TopologyName) -> str:
     return f"{TOPOLOGIES}/{name}/plan"
+
+
+def checkpoint(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/checkpoint"
 
 
 def workers(name: TopologyName) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from elastic.model.checkpoints import Taken
 from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
 
 
@@ -88,6 +89,8 @@ class WorkerInfo:
         address: Where its transport listens, as the transport writes it.
         unix: The same on a Unix socket, for workers with the same `boot`; or "".
         boot: Identifies the machine (and its file system) it runs on.
+        generation: `Checkpoints.generation` that it belongs to; 0 without checkpoints. Those of different ones have nothing to say to each
+            other.
     """
 
     worker: WorkerId
@@ -97,6 +100,7 @@ class WorkerInfo:
     boot: str
     pid: int
     epoch: Epoch
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,8 @@ class Progress:
         drained: The newest drain generation that has passed all of its tasks.
         failed: Why an executor gave up, or "".
         trace: The traceback of that, or "".
+        generation: As in `WorkerInfo`. What an older one has done is not so any more.
+        taken: Of the newest checkpoint that it has heard of.
     """
 
     incarnation: Incarnation
@@ -134,6 +140,8 @@ class Progress:
     drained: int = 0
     failed: str = ""
     trace: str = ""
+    generation: int = 0
+    taken: Taken | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,31 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """The checkpoints of a topology.
+
+    Attributes:
+        interval: Seconds from one to the next; 0.0: it takes none.
+        number: Of the newest complete one; 0: there is none yet.
+        began: When that began, seconds since 1970.
+        seconds: How long it took.
+        size: Bytes of its snapshots, without copies.
+        taking: The number of the one that is being taken; 0: none is.
+        failed: Why the one after the newest complete one was given up, or "".
+        back: How often the topology has gone back.
+    """
+
+    interval: float = 0.0
+    number: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+    size: int = 0
+    taking: int = 0
+    failed: str = ""
+    back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyDetail:
     """Everything about one topology.
 
@@ -196,6 +221,7 @@ class TopologyDetail:
         policy: What resizes it by load, with its parameters; "" when nothing does.
         decided: What was decided by load about it, and about nodes since it is there, why, and what that led to; the newest, oldest first.
         traffic: What its executors send each other.
+        checkpoints: How far back it would go after a crash.
     """
 
     summary: TopologySummary
@@ -213,6 +239,7 @@ class TopologyDetail:
     policy: str = ""
     decided: tuple[Event, ...] = ()
     traffic: TrafficView = field(default_factory=TrafficView)
+    checkpoints: CheckpointView = field(default_factory=CheckpointView)
 
 
 @dataclass(frozen=True, slots=True)

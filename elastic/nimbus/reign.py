@@ -31,7 +31,7 @@ from elastic.model.records import TopologyStatus
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.deciding import decisions, draining
 from elastic.nimbus.deciding.decided import Decided
-from elastic.nimbus.deciding.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
+from elastic.nimbus.deciding.decisions import Begin, Checkpoint, End, ForgetDrain, Place, Remove, Unwant
 from elastic.nimbus.deciding.placing import Rules
 from elastic.nimbus.deciding.refusals import REMEDY, Refusals, halting
 from elastic.nimbus.deciding.removal import removal
@@ -49,7 +49,17 @@ from elastic.nimbus.observing.reports import ReportStore
 from elastic.nimbus.observing.rereading import reread
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import StateCleaning
-from elastic.nimbus.stories import awaiting, ended, given_up, move_ended, moved, node_joined, node_lost
+from elastic.nimbus.stories import (
+    awaiting,
+    checkpointed,
+    ended,
+    given_up,
+    move_ended,
+    moved,
+    node_joined,
+    node_lost,
+    went_back,
+)
 from elastic.scheduler.base import Scheduler
 
 log = logging.getLogger(__name__)
@@ -119,6 +129,7 @@ class Reign:
         self._decided = Decided()
         self._refusals = Refusals()
         self._stays = draining.Stays()
+        self._generations: dict[TopologyName, tuple[str, int]] = {}
         self._stands = MoveStands()
         self.mirror = Mirror(coordination)
         self.aborted = Aborts()
@@ -292,6 +303,7 @@ class Reign:
                     self.reports.retain(facts.topologies)
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
+                self._watch_generations(facts)
                 if not self._decide(facts):
                     self._nothing_to_do(facts)
                     return settled
@@ -324,6 +336,17 @@ class Reign:
             self.move_log.see(t, facts.now, lambda view: self.tell(move_ended(view)))
         for event in self._stands.news(facts):
             self.tell(event)
+
+    def _watch_generations(self, facts: Facts) -> None:
+        """Say which topologies have gone back to a checkpoint."""
+        for t in facts.topologies.values():
+            c = t.checkpoints
+            if c is None:
+                continue
+            before = self._generations.get(t.name)
+            self._generations[t.name] = c.id, c.generation
+            if before is not None and before[0] == c.id and before[1] < c.generation:
+                self.tell(went_back(t, c, facts.now))
 
     def _decide(self, facts: Facts) -> tuple[decisions.Action, ...]:
         return decisions.decide(facts, self.scheduler, self._limits, self.reports.sizes)
@@ -413,6 +436,12 @@ class Reign:
                 self.tell(Event(time.time(), "node-drained", f"node {node} is empty, and ends", node=node))
             case ForgetDrain(node):
                 self.commit([Delete(paths.drain(node))])
+            case Checkpoint(name, checkpoints):
+                t = facts.topologies[name]
+                self.commit([Set(paths.checkpoint(name), encode(checkpoints), t.checkpoints_version)])
+                said = checkpointed(t, checkpoints)
+                if said is not None:
+                    self.tell(said)
 
     def end(self, t: TopologyFacts, status: TopologyStatus, reason: str) -> None:
         """Say that it has ended, and take its assignment away: its workers stop. With the lock."""
@@ -445,6 +474,7 @@ class Reign:
         self.aborted.forget(name)
         self.move_log.forget(name)
         self._refusals.forget(name)
+        self._generations.pop(name, None)
         self._prune_at = 0.0
 
     def _prune_bundles(self, facts: Facts) -> None:

@@ -8,6 +8,7 @@ from elastic.errors import Refused
 from elastic.migration.actions import Say
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.checkpoints import Checkpoints, number_of
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TaskId, node_of, worker_of
 from elastic.model.records import TopologyState, TopologyStatus
@@ -46,6 +47,53 @@ def ended(t: TopologyFacts, state: TopologyState) -> Event:
         severity,
         topology=t.name,
         details=details,
+    )
+
+
+def checkpointed(t: TopologyFacts, c: Checkpoints) -> Event | None:
+    """A checkpoint was begun, completed or given up. What is as usual is not said: there may be one every second."""
+    before = t.checkpoints
+    assert before is not None
+    if c.under_way or c.failed == before.failed != "":
+        return None
+    number = number_of(c.newest)
+    if c.failed:
+        left = f"checkpoint {number_of(c.complete.ticket)}" if c.complete is not None else "its beginning"
+        return Event(
+            c.ended,
+            "checkpoint-failed",
+            f"topology {t.name} has no checkpoint {number}: {c.failed}; after a crash it would go back to {left}",
+            Severity.WARNING,
+            topology=t.name,
+            details={"checkpoint": number, "reason": c.failed},
+        )
+    done = c.complete
+    if done is None or (before.complete is not None and not before.failed):
+        return None
+    return Event(
+        c.ended,
+        "checkpoint-complete",
+        f"topology {t.name} has checkpoint {number}: {done.size:,} bytes in {done.ended - done.began:.2f} s",
+        topology=t.name,
+        details={"checkpoint": number, "bytes": done.size, "seconds": round(done.ended - done.began, 3)},
+    )
+
+
+def went_back(t: TopologyFacts, c: Checkpoints, now: float) -> Event:
+    """A topology has gone back to its newest checkpoint."""
+    done = c.complete
+    to = (
+        f"checkpoint {number_of(done.ticket)}, {now - done.began:.1f} s old"
+        if done is not None
+        else "its beginning"
+    )
+    return Event(
+        now,
+        "topology-went-back",
+        f"topology {t.name} goes back to {to}: {c.back}",
+        Severity.WARNING,
+        topology=t.name,
+        details={"checkpoint": number_of(done.ticket) if done is not None else 0, "generation": c.generation},
     )
 
 

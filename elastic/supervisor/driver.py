@@ -39,6 +39,7 @@ from elastic.supervisor.observe import Views, read_all
 from elastic.supervisor.options import SupervisorOptions
 from elastic.supervisor.ports import (
     CANNOT_LOAD,
+    WORKER_WENT_BACK,
     RunningWorker,
     WorkerExit,
     WorkerLaunch,
@@ -467,6 +468,10 @@ class Driver:
         if life.asked or self._abort is not None or (life.dismiss_at is not None and exit.code == 0):
             self._lives[life.worker] = dataclasses.replace(life, phase=Phase.DEAD, failures=0, restart_at=0.0)
             self._parts.report(self._parts.happenings.stopped(life, exit))
+        elif exit.code == WORKER_WENT_BACK:
+            self._loading.loaded(life)
+            self._lives[life.worker] = dataclasses.replace(life, phase=Phase.DEAD, restart_at=0.0)
+            self._parts.report(self._parts.happenings.went_back(life))
         else:
             self._failed(life, exit)
 

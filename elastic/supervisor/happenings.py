@@ -61,6 +61,13 @@ class Happenings:
             "worker-stopped", life, f"worker {life.worker} has stopped{how}", details=_how(exit)
         )
 
+    def went_back(self, life: Life) -> Event:
+        return self.worker(
+            "worker-went-back",
+            life,
+            f"worker {life.worker} has ended, as its topology goes back to a checkpoint; it is started again at once",
+        )
+
     def lost(self, life: Life, exit: WorkerExit, pause: float, uptime: float) -> Event:
         why = f"{exit}: {_EXITS[exit.code]}" if exit.code in _EXITS else str(exit)
         again = "at once" if pause <= 0 else f"in {pause:g} s"

@@ -17,6 +17,8 @@ unless a worker has run with it on the node before (`loading.py`). User code and
 taken for one of those, such a worker would fail its whole topology."""
 WORKER_SESSION_LOST = 204
 """A worker's exit code when its session with coordination is gone: no small number either, for the same reason."""
+WORKER_WENT_BACK = 205
+"""A worker's exit code when its topology goes back to a checkpoint: it is started again at once, and nothing is wrong with it."""
 SESSION_LOST = 4
 """A supervisor's exit code when its session with coordination is gone."""
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import Protocol
 
 from elastic.api.settings import setting
@@ -22,7 +23,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Incarnation, TaskId, WorkerId
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
-from elastic.model.topology import TopologySpec
+from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.model.words import plain
 from elastic.transport.base import Transport
 from elastic.worker.assigned import Assigned
@@ -41,8 +42,10 @@ from elastic.worker.moving.moves import HELD_QUEUES, Moves
 from elastic.worker.moving.moving import MovingTasks
 from elastic.worker.moving.saving import Saving
 from elastic.worker.moving.state_sizes import StateSizes
+from elastic.worker.moving.stores import StoredState
 from elastic.worker.outside import NO_MARKS, Outside, view_of
 from elastic.worker.shown import DETAIL, MESSAGE, described, user_traceback
+from elastic.worker.snapshots import Snapshots, begin_with
 from elastic.worker.tuples import vector
 from elastic.worker.tuples.batch import Item, Streams
 
@@ -71,6 +74,7 @@ class Worker:
     Args:
         transport: The links to the other workers; None when there are none.
         outside: What else there is: coordination and state stores for moves.
+        generation: `Checkpoints.generation` that it belongs to; 0: the topology takes no checkpoints.
 
     Attributes:
         arriving: Tasks that are being restored here by a move, and do not run yet.
@@ -86,12 +90,14 @@ class Worker:
         listener: WorkerListener,
         transport: Transport | None = None,
         outside: Outside | None = None,
+        generation: int = 0,
     ) -> None:
         if any(c.vector for c in spec.components):
             vector.load()  # before anybody sends to it, or gives it a task
         self.spec = spec
         self.id = id
         self.incarnation = incarnation
+        self.generation = generation
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
@@ -125,6 +131,7 @@ class Worker:
         self.leaving = Leaving()
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
+        self.snapshots = Snapshots(self, self._outside.stores, listener.on_progress)
         self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self, self.calls)
         self.moves.join(self.moving, self.saving, self._outside.marks)
         if transport is not None:
@@ -164,7 +171,12 @@ class Worker:
         here = self.tasks.keys() | self.arriving.keys()
         return self.assigned.missing(allocation, self.moves.participant.view, here)
 
-    def apply(self, allocation: Allocation, written: Collection[int] | None = None) -> None:
+    def apply(
+        self,
+        allocation: Allocation,
+        written: Collection[int] | None = None,
+        states: Mapping[int, StoredState] = MappingProxyType({}),
+    ) -> None:
         """Make an allocation true. Returns when all changes are under way; they take effect between two slices of work.
 
         Tasks that are not here are started only if what was read of coordination says that they are to start here without a state;
@@ -173,6 +185,7 @@ class Worker:
         Args:
             written: The tasks of which it is written down that they begin here now, with the life that they get; None: nobody writes that.
                 Others that are to start by what was read since wait until that is done for them, too (`WorkerListener.on_startable`).
+            states: What a checkpoint has of those that begin with that.
 
         Raises:
             ElasticError: A component cannot be made.
@@ -188,7 +201,7 @@ class Worker:
             self.assigned.begin(allocation)
             missing = self.missing(allocation)
             late = missing.difference(missing if written is None else written)
-            self._update_executors(self.assigned.executors(), missing - late)
+            self._update_executors(self.assigned.executors(), missing - late, states)
             for task in self.tasks.values():
                 self._set_status(task)
             changed = self.assigned.applied(self.tasks)
@@ -197,14 +210,18 @@ class Worker:
         if late:
             self._listener.on_startable()
 
-    def _update_executors(self, wanted: set[ExecutorId], to_start: set[int]) -> None:
+    def _update_executors(
+        self, wanted: set[ExecutorId], to_start: set[int], states: Mapping[int, StoredState]
+    ) -> None:
         here: dict[int, ExecutorId] = {t: e for e in wanted for t in e.tasks()}
         started = sorted(to_start & here.keys())
         for number in started:
             self.tasks[number] = self._made(number, here[number].component)
+            if number in states:
+                begin_with(self, self.tasks[number], states[number])
         for number in started:
             task = self.tasks[number]
-            if task.spec.stateful:
+            if self.must_not_be_lost(task.spec):
                 self.history.start(number)
                 self.history.begin(number)
             self.moves.started(task, self._outside.life())
@@ -223,6 +240,10 @@ class Worker:
                 hands.take(named[place], task)
         self._drop_strangers(here)
         self.moving.retire()
+
+    def must_not_be_lost(self, component: ComponentSpec) -> bool:
+        """Whether somebody has to know when a task ends with its process. With checkpoints that is each, for what was under way to it."""
+        return component.stateful or self.generation > 0
 
     def _renewed(self, worker: WorkerId) -> None:
         self.event(
@@ -246,7 +267,7 @@ class Worker:
             self.assigned.closing(number)
             self.moves.feed(TaskGone(number))
             self.release(task, functools.partial(self._is_closed, number))
-            if view.stands(number).owner == NOBODY and task.spec.stateful:
+            if view.stands(number).owner == NOBODY and self.must_not_be_lost(task.spec):
                 self.history.forsake(number)
 
     def _is_closed(self, number: int) -> None:
@@ -267,7 +288,7 @@ class Worker:
 
     def will_start(self, task: int) -> None:
         """The task is about to come: should this process die with it, that is known."""
-        if self.spec.component_of(TaskId(task)).stateful:
+        if self.must_not_be_lost(self.spec.component_of(TaskId(task))):
             self.history.start(task)
             self._listener.on_progress()
 
@@ -312,6 +333,7 @@ class Worker:
         self.ways.take_away(task)
         self.discard(task, then)
         self.moves.left(task.id)
+        self.snapshots.left(task.id)
         self._refresh_outputs()
         self._listener.on_progress()
 
@@ -394,6 +416,15 @@ class Worker:
     def on_drained(self, task: Task, number: int) -> None:
         self._listener.on_progress()
 
+    def checkpoint_wanted(self) -> tuple[int, int]:
+        return self.snapshots.wanted
+
+    def on_checkpoint(self, task: Task, ticket: int) -> None:
+        self.snapshots.take(task, ticket)
+
+    def on_no_checkpoint(self, task: Task, ticket: int, reason: str) -> None:
+        self.snapshots.fail(task.id, ticket, reason)
+
     def on_task_event(
         self,
         task: Task,
@@ -467,6 +498,7 @@ class Worker:
             done = self.executors.wait(grace)
         self.moves.close()
         self.saving.close()
+        self.snapshots.close()
         self.leaving.close()
         if self._transport is not None:
             self._transport.close()

@@ -16,7 +16,9 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Unavailable
 from elastic.migration.record import MoveRecord, TaskMove, state_key
 from elastic.model import codec
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+from elastic.model.checkpoints import Checkpoints, snapshot_key
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName
+from elastic.model.topology import ComponentSpec, TopologySpec
 from statestore.base import Collected
 from statestore.memory import MemoryStore
 from statestore.service import StoreServer
@@ -224,3 +226,29 @@ def test_it_does_not_sweep_for_each_of_many_moves(bench: Bench) -> None:
             done.get(timeout=30)
             times += 1
         assert times < 50  # of 200 changes
+
+
+def test_snapshots_of_the_newest_checkpoint_stay_and_those_of_others_go(bench: Bench) -> None:
+    spec = TopologySpec(T, (ComponentSpec(ComponentId("c"), "spout", 2, 1),))
+    bench.coordination.put(paths.spec(T), codec.encode(spec))
+    c = Checkpoints("1f").begun(1.0).through()
+    first = c.newest
+    c = c.completed((), 0, 2.0).begun(3.0).through()
+    second = c.newest
+    for id, ticket in (("1f", first), ("1f", second), ("00", first)):
+        for task in (1, 2):
+            write = Write(bench.store, snapshot_key(T, id, ticket, task), ticket)
+            write.put(b"state")
+            write.commit()
+    bench.coordination.put(paths.checkpoint(T), codec.encode(c))
+    sweep(bench.coordination, bench.store)
+    both = {snapshot_key(T, "1f", ticket, task): ticket for ticket in (first, second) for task in (1, 2)}
+    assert bench.held() == both, (
+        "the one that is being taken, too; nothing of an earlier topology of that name"
+    )
+    bench.coordination.put(paths.checkpoint(T), codec.encode(c.given_up("no", 4.0)))
+    sweep(bench.coordination, bench.store)
+    assert set(bench.held().values()) == {first}
+    bench.coordination.delete(paths.checkpoint(T))
+    sweep(bench.coordination, bench.store)
+    assert not bench.held(), "the topology is gone"

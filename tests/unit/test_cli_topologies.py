@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import NoReturn
 
 import pytest
@@ -13,6 +14,7 @@ from elastic.errors import Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch
 from elastic.model.records import TopologyStatus
+from elastic.model.views import CheckpointView
 
 
 def test_list_as_table_json_and_yaml() -> None:
@@ -73,6 +75,19 @@ def test_describe_shows_everything() -> None:
     assert data["executor_list"][0]["state"] == 3 << 19
     pairs = [(p["source"], p["target"], p["tuples"], p["bytes"]) for p in data["traffic"]["pairs"]]
     assert pairs[0] == ("lines[1-1]", "count[2-3]", 615.0, 0.0)
+
+
+def test_describe_says_how_far_back_a_crash_would_put_it() -> None:
+    def described(c: CheckpointView) -> str:
+        text = invoke(
+            FakeClient(details={"word-count": detail(checkpoints=c)}), "describe", "word-count"
+        ).stdout
+        return next((line for line in text.splitlines() if line.startswith("Checkpoint")), "")
+
+    assert described(CheckpointView()) == ""
+    assert "none yet, one every 5 s" in described(CheckpointView(5.0))
+    told = described(CheckpointView(5.0, 22, time.time() - 90, 0.8, 2048, 0, "no room", 1))
+    assert "22, 1m 30s old, 2.0 KiB in 0.80 s; the next was given up: no room; went back 1 time" in told
 
 
 def test_describe_of_what_is_not_there_is_4() -> None:

@@ -61,6 +61,7 @@ BASIC: dict[Any, st.SearchStrategy[Any]] = {
     int: INT,
     float: FLOAT,
     bool: st.booleans(),
+    type(None): st.none(),
     Any: VALUE,
 }
 CASES: dict[type[Any], Mirror[Any, Any]] = {

@@ -17,7 +17,7 @@ from elastic.model.assignment import Epoch
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.records import TopologyStatus
-from elastic.model.views import ExecutorView, TopologyDetail
+from elastic.model.views import CheckpointView, ExecutorView, TopologyDetail
 
 EVIL = '<script>alert("1")</script>&'
 EMPTY = {"br", "meta", "link", "path", "rect", "line", "polyline"}
@@ -120,6 +120,17 @@ def test_each_page_says_what_it_is_for(address: str) -> None:
 def test_what_is_not_there_is_said(address: str) -> None:
     page = get(address)
     assert not page.found and read(page).text
+
+
+def test_checkpoints_are_told_of_topologies_that_take_any() -> None:
+    assert "checkpoint" not in read(get("/topologies/word-count")).text
+    c = CheckpointView(5.0, 22, 1.0, 0.8, 2048, 0, "no room", 3)
+    text = read(get("/topologies/word-count", shown(detail(checkpoints=c)))).text
+    assert "2.0 KiB in 0.80 s; the next was given up: no room; went back 3 times" in text
+    assert (
+        "every 5 s, none yet"
+        in read(get("/topologies/word-count", shown(detail(checkpoints=CheckpointView(5.0))))).text
+    )
 
 
 def test_links_lead_to_pages() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from elastic.control import present
@@ -13,7 +15,7 @@ from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
 from elastic.control.move_words import at_receivers, milliseconds, steps
 from elastic.model.records import TopologyStatus
-from elastic.model.views import TopologyDetail
+from elastic.model.views import CheckpointView, TopologyDetail
 from elastic.model.words import counted
 
 
@@ -238,6 +240,8 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
     ]
     if summary.reason:
         values.append(("Reason", summary.reason.replace("\n", "\n" + " " * 11)))
+    if detail.checkpoints.interval:
+        values.append(("Checkpoint", _checkpoint(detail.checkpoints)))
     if detail.moved.moves:
         m = detail.moved
         what = f"{counted(m.committed, 'task')} in {counted(m.moves, 'move')}, {output.size(m.size)}"
@@ -266,6 +270,16 @@ def _traffic(settings: Settings, detail: TopologyDetail) -> None:
         click.echo(
             f"  and those that exchange less: {settings.command('describe', str(detail.summary.name), '-o json')}"
         )
+
+
+def _checkpoint(c: CheckpointView) -> str:
+    """How far back the topology would go, and how often it has."""
+    text = f"none yet, one every {c.interval:g} s"
+    if c.number:
+        text = f"{c.number}, {output.duration(max(0.0, time.time() - c.began))} old, {output.size(c.size)} in {c.seconds:.2f} s"
+    if c.failed:
+        text += f"; the next was given up: {c.failed}"
+    return f"{text}; went back {counted(c.back, 'time')}" if c.back else text
 
 
 def _waits(settings: Settings, detail: TopologyDetail) -> None:

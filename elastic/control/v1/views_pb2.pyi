@@ -92,6 +92,7 @@ class TopologyDetail(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """What resizes it by load, with its parameters; empty when nothing does."""
     @_builtins.property
@@ -136,6 +137,8 @@ class TopologyDetail(_message.Message):
 
     @_builtins.property
     def traffic(self) -> Global___TrafficView: ...
+    @_builtins.property
+    def checkpoints(self) -> Global___CheckpointView: ...
     def __init__(
         self,
         *,
@@ -154,14 +157,64 @@ class TopologyDetail(_message.Message):
         policy: _builtins.str = ...,
         decided: _abc.Iterable[_measurements_pb2.Event] | None = ...,
         traffic: Global___TrafficView | None = ...,
+        checkpoints: Global___CheckpointView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "checkpoints", b"checkpoints", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "decided", b"decided", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "policy", b"policy", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "checkpoints", b"checkpoints", "components", b"components", "decided", b"decided", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "policy", b"policy", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopologyDetail: _TypeAlias = TopologyDetail  # noqa: Y015
+
+@_typing.final
+class CheckpointView(_message.Message):
+    """How far back a topology would go after a crash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    TAKING_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    BACK_FIELD_NUMBER: _builtins.int
+    interval: _builtins.float
+    """Seconds from one to the next; 0: it takes none."""
+    number: _builtins.int
+    """Of the newest complete one; 0: there is none yet."""
+    began: _builtins.float
+    """Seconds since 1970."""
+    seconds: _builtins.float
+    size: _builtins.int
+    """Bytes of its snapshots, without copies."""
+    taking: _builtins.int
+    """The number of the one that is being taken; 0: none is."""
+    failed: _builtins.str
+    """Why the one after the newest complete one was given up."""
+    back: _builtins.int
+    """How often the topology has gone back."""
+    def __init__(
+        self,
+        *,
+        interval: _builtins.float = ...,
+        number: _builtins.int = ...,
+        began: _builtins.float = ...,
+        seconds: _builtins.float = ...,
+        size: _builtins.int = ...,
+        taking: _builtins.int = ...,
+        failed: _builtins.str = ...,
+        back: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["back", b"back", "began", b"began", "failed", b"failed", "interval", b"interval", "number", b"number", "seconds", b"seconds", "size", b"size", "taking", b"taking"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointView: _TypeAlias = CheckpointView  # noqa: Y015
 
 @_typing.final
 class TrafficView(_message.Message):

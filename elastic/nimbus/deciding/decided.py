@@ -47,7 +47,14 @@ def _matter(facts: Facts, by: object) -> tuple[Any, ...]:
 
 
 def _topology(t: TopologyFacts) -> tuple[Any, ...]:
-    versions = t.state.id, t.state_version, t.assignment_version, t.plan_version, t.latest
+    versions = (
+        t.state.id,
+        t.state_version,
+        t.assignment_version,
+        t.plan_version,
+        t.latest,
+        t.checkpoints_version,
+    )
     stays = {} if t.plan is not None and not t.plan.halted else t.beyond_return
     return *versions, t.workers, t.progress, {e: _move(m) for e, m in t.moves.items()}, stays
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment
+from elastic.model.checkpoints import Checkpoints
 from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.records import TopologyStatus
-from elastic.nimbus.deciding import placing
+from elastic.nimbus.deciding import checkpointing, placing
 from elastic.nimbus.deciding.placing import Rules
 from elastic.nimbus.observing.facts import Facts, TopologyFacts
 from elastic.nimbus.observing.plans import Plan, same
@@ -81,7 +82,15 @@ class ForgetDrain:
     node: NodeId
 
 
-Action = Place | Begin | End | Remove | Unwant | ForgetDrain
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint begins, is complete, or is given up."""
+
+    topology: TopologyName
+    checkpoints: Checkpoints
+
+
+Action = Place | Begin | End | Remove | Unwant | ForgetDrain | Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,7 @@ def decide(
         *ends,
         *_places(facts, scheduler, ending, limits.moves),
         *_begins(facts, ending, limits.moves, sizes),
+        *_checkpoints(facts, ending, sizes),
         *_removals(facts, limits),
         *_drains(facts),
     )
@@ -122,6 +132,7 @@ def next_deadline(facts: Facts, limits: Limits) -> float | None:
             times.append(t.state.ended + limits.retention)
         if t.running:
             times.extend(placing.deadlines(t, facts, limits.moves))
+            times.extend(checkpointing.deadlines(t))
     return min((x for x in times if x > facts.now), default=None)
 
 
@@ -215,6 +226,12 @@ def _begins(facts: Facts, ending: set[TopologyName], rules: Rules, sizes: Sizes)
             continue
         if (record := placing.begin(t, facts, rules, sizes(t.name))) is not None:
             yield Begin(t.name, record)
+
+
+def _checkpoints(facts: Facts, ending: set[TopologyName], sizes: Sizes) -> Iterable[Checkpoint]:
+    for t in facts.in_order():
+        if t.name not in ending and (step := checkpointing.step(t, facts.now, sizes(t.name))) is not None:
+            yield Checkpoint(t.name, step)
 
 
 def _removals(facts: Facts, limits: Limits) -> Iterable[Remove]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from elastic.migration.record import Marked, MoveRecord, Phase, ReadMove, stage_of
 from elastic.model.assignment import Assignment, NodeInfo, WorkerSlot
+from elastic.model.checkpoints import Checkpoints
 from elastic.model.ids import (
     ComponentId,
     Epoch,
@@ -67,6 +68,8 @@ class TopologyFacts:
     Attributes:
         moves: Those that have a record, by number.
         latest: The number of the newest move; its version is -1 while there is no node for it.
+        progress: What workers have done in the present generation.
+        checkpoints: None: it takes none.
     """
 
     spec: TopologySpec
@@ -81,6 +84,8 @@ class TopologyFacts:
     latest_version: int = -1
     plan: Plan | None = None
     plan_version: int = -1
+    checkpoints: Checkpoints | None = None
+    checkpoints_version: int = -1
 
     @property
     def name(self) -> TopologyName:

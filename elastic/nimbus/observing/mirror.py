@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.checkpoints import Checkpoints
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import ElasticitySettings, Progress, TopologyState, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
@@ -30,6 +31,7 @@ class _Topology:
         self._id = ""
         self._parts: tuple[FollowedValue, FollowedValue, FollowedValues, FollowedValues] | None = None
         self._plan: FollowedValue | None = None
+        self._checkpoints: FollowedValue | None = None
         self._moves: FollowedMoves | None = None
         self.state = FollowedValue(mirror, paths.state(name), TopologyState)
 
@@ -46,6 +48,7 @@ class _Topology:
                     FollowedValues(self._mirror, paths.progress(self._name), Progress),
                 )
                 self._plan = FollowedValue(self._mirror, paths.plan(self._name), Plan)
+                self._checkpoints = FollowedValue(self._mirror, paths.checkpoint(self._name), Checkpoints)
                 self._moves = FollowedMoves(self._mirror, self._name)
         if self._parts is not None and self._moves is not None:
             self._parts[2].settle()
@@ -55,24 +58,31 @@ class _Topology:
     @property
     def loaded(self) -> bool:
         """Whether all that there is about it has been read once."""
-        if not self.state.loaded or self._parts is None or self._plan is None or self._moves is None:
+        if not self.state.loaded or self._parts is None:
             return self.state.loaded
         spec, assignment, workers, progress = self._parts
         return (
             spec.loaded
             and assignment.loaded
-            and self._plan.loaded
-            and self._moves.loaded
+            and all(p is not None and p.loaded for p in (self._plan, self._checkpoints, self._moves))
             and None not in (workers.snapshot, progress.snapshot)
         )
 
     def facts(self) -> TopologyFacts | None:
-        if self._parts is None or self._plan is None or self._moves is None or not self.loaded:
+        if (
+            self._parts is None
+            or self._plan is None
+            or self._checkpoints is None
+            or self._moves is None
+            or not self.loaded
+        ):
             return None
         spec, assignment, workers, progress = self._parts
         if spec.value is None:
             return None
         living, done = workers.snapshot or {}, progress.snapshot or {}
+        checkpoints: Checkpoints | None = self._checkpoints.value
+        generation = checkpoints.generation if checkpoints is not None else 0
         return TopologyFacts(
             spec=spec.value,
             state=self.state.value,
@@ -80,19 +90,21 @@ class _Topology:
             assignment=assignment.value,
             assignment_version=assignment.version,
             workers={paths.unleaf(n): w for n, w in living.items()},
-            progress={paths.unleaf(n): p for n, p in done.items()},
+            progress={paths.unleaf(n): p for n, p in done.items() if p.generation >= generation},
             moves=self._moves.snapshot or {},
             latest=self._moves.latest,
             latest_version=self._moves.latest_version,
             plan=self._plan.value,
             plan_version=self._plan.version,
+            checkpoints=checkpoints,
+            checkpoints_version=self._checkpoints.version,
         )
 
     def _close_parts(self) -> None:
-        for part in (*(self._parts or ()), self._plan, self._moves):
+        for part in (*(self._parts or ()), self._plan, self._checkpoints, self._moves):
             if part is not None:
                 part.close()
-        self._parts = self._plan = self._moves = None
+        self._parts = self._plan = self._checkpoints = self._moves = None
 
     def close(self) -> None:
         self.state.close()

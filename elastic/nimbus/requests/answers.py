@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+from elastic.api.settings import setting
 from elastic.model.assignment import Assignment, ExecutorId
+from elastic.model.checkpoints import INTERVAL, number_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad
@@ -13,6 +15,7 @@ from elastic.model.loadview import LoadView, NodeLoad
 from elastic.model.rates import Rated
 from elastic.model.records import TopologyStatus
 from elastic.model.views import (
+    CheckpointView,
     ComponentView,
     ExecutorView,
     NodeSummary,
@@ -111,6 +114,24 @@ def detail(
         errors=tuple(errors),
         waits=tuple(waits(t, facts)),
         traffic=_traffic(assignment, load),
+        checkpoints=_checkpoints(t),
+    )
+
+
+def _checkpoints(t: TopologyFacts) -> CheckpointView:
+    c = t.checkpoints
+    if c is None:
+        return CheckpointView()
+    done = c.complete
+    return CheckpointView(
+        interval=float(setting(INTERVAL, t.spec.config)),
+        number=number_of(done.ticket) if done is not None else 0,
+        began=done.began if done is not None else 0.0,
+        seconds=done.ended - done.began if done is not None else 0.0,
+        size=done.size if done is not None else 0,
+        taking=number_of(c.newest) if c.under_way else 0,
+        failed=c.failed,
+        back=c.generation - 1,
     )
 
 

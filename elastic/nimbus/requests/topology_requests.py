@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from elastic.api.settings import setting
 from elastic.api.validate import validate
 from elastic.coordination import paths
 from elastic.coordination.base import Create, Set
 from elastic.errors import AlreadyExists, DeadlineExceeded, NotShippable, Refused, Unavailable
 from elastic.model.assignment import Assignment
+from elastic.model.checkpoints import INTERVAL, Checkpoints
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
@@ -84,6 +86,11 @@ def submit(
                 Create(paths.workers(spec.name)),
                 Create(paths.progress(spec.name)),
                 Create(paths.moves(spec.name), str(_first_number(reign, spec.name)).encode()),
+                *(
+                    [Create(paths.checkpoint(spec.name), encode(Checkpoints(secrets.token_hex(4))))]
+                    if setting(INTERVAL, spec.config) is not None
+                    else []
+                ),
             ]
         )
         if old is not None:

@@ -22,7 +22,7 @@ from elastic.model.ids import Incarnation
 from elastic.worker.tuples import wire
 from elastic.worker.tuples.batch import Batch, Mark, Streams
 
-VERSION = 2
+VERSION = 3
 PIECE = 1 << 20
 """Bytes of a piece, at most."""
 _COUNT = 4
@@ -54,6 +54,9 @@ class EngineState:
         tick_left: Seconds until the next tick; None: it has none.
         counters, gauges: The component's own metrics (`metrics_of`).
         queue: What was taken over its links and has not been executed, in order; of a batch in execution what is left.
+        checkpoint: The ticket of the newest checkpoint that it has passed.
+        checkpoints: (source task, newest ticket that has come from it), of the sources that have not ended.
+        generation: `Checkpoints.generation` of the process that has written it.
     """
 
     executed: int = 0
@@ -67,6 +70,9 @@ class EngineState:
     counters: Mapping[str, int | float] = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
     queue: tuple[Batch | Mark, ...] = ()
+    checkpoint: int = 0
+    checkpoints: tuple[tuple[int, int], ...] = ()
+    generation: int = 0
 
 
 class _Early(msgspec.Struct, array_like=True):
@@ -111,14 +117,20 @@ class _Written(msgspec.Struct, array_like=True):
     life: int
     inputs: list[_In]
     outputs: list[_Out]
+    checkpoint: int = 0
+    checkpoints: list[tuple[int, int]] = []
+    generation: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(_Written)
 
 
-def encode_engine(state: EngineState, links: TaskLinks) -> list[bytes]:
+def encode_engine(state: EngineState, links: TaskLinks, generation: int = 0) -> list[bytes]:
     """Both as pieces of bytes. Nothing of them is changed.
+
+    Args:
+        generation: Of this process.
 
     Raises:
         ExecutionError: A value of a tuple cannot be encoded.
@@ -142,6 +154,9 @@ def encode_engine(state: EngineState, links: TaskLinks) -> list[bytes]:
             links.life,
             [_In(i.source, i.life, i.seen, _early(i.early)) for i in links.inputs],
             [_Out(o.target, o.sent, o.epoch, _unsent(o.buffer)) for o in links.outputs],
+            s.checkpoint,
+            list(s.checkpoints),
+            generation,
         )
     )
     first = PIECE - _COUNT
@@ -189,6 +204,9 @@ def decode_engine(
         w.counters,
         w.gauges,
         tuple(item(q) for q in w.queue),
+        w.checkpoint,
+        tuple(w.checkpoints),
+        w.generation,
     )
     inputs = tuple(
         InLink(

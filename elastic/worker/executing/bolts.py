@@ -57,6 +57,8 @@ class BoltDriver(Part):
                         self._begin(item)
                 else:
                     task.marks.receive(item)
+                    if task.executor is not None and task.executor.abreast.ticket:
+                        return True  # it may have to wait for others of its executor
             now = clock() if self._current is None else self._work(task, self._current)
             if task.stopping is not None or now >= until:
                 return True

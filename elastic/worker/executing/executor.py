@@ -22,6 +22,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
 from elastic.worker.emitting.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.emitting.flushing import Flushing
+from elastic.worker.executing.abreast import Abreast
 from elastic.worker.executing.bolts import SLICE
 from elastic.worker.executing.brake import TURN, Brake
 from elastic.worker.executing.hands import Hands
@@ -90,6 +91,7 @@ class Executor:
         self._flushing = Flushing(self, linger, self.hand_on)
         self._timers: list[tuple[float, int, Task]] = []
         self.unread = Unread(self)
+        self.abreast = Abreast(self)
         self._order = itertools.count()
         self.thread = threading.Thread(target=self._run, name=f"executor-{id}", daemon=True)
         self.cpu = ThreadMeter(self.thread)
@@ -302,6 +304,7 @@ class Executor:
                     user_traceback(e),
                 )
         task.give_to(self)
+        task.marks.look_for_checkpoint()
         if task.marks.finished:
             # It was finished in an earlier process. Whoever consumes it may be new as well, and waits for its End.
             task.marks.say_again(tuple(task.outputs.outs))
@@ -328,12 +331,16 @@ class Executor:
     def empty(self, task: Task) -> None:
         """Hand on and write what it has emitted: another executor is to run it."""
         self._flushing.forget(task)
+        if self.abreast.ticket:
+            self.call(self.abreast.look)
         self.hand_on(task, task.outputs.flush)
         self.flush_links()
 
     def forget(self, task: Task) -> None:
         """There is nothing to be done for it any more."""
         self._flushing.forget(task)
+        if self.abreast.ticket:
+            self.call(self.abreast.look)
         self.unread.tasks.pop(task.id, None)
         # Its timers, too: it would be kept until then, for a day if a spout has said so.
         self._timers = [timer for timer in self._timers if timer[2] is not task]
@@ -449,6 +456,8 @@ class Executor:
             # It changed hands while it stood in this queue.
             if task.executor is not None:
                 task.executor.ready.put(task)
+            return
+        if self.abreast.ticket and self.abreast.waits(task):
             return
         began, brake = time.monotonic(), task.brake
         if brake is not None and (at := brake.next_turn()) > began and not task.stopped:

@@ -135,3 +135,4 @@ def _give(task: Task, holder: Executor, to: Executor) -> None:
     to.tasks[task.id] = task
     task.holder = to
     task.give_to(to)
+    to.abreast.joined(task)

@@ -18,6 +18,50 @@ if TYPE_CHECKING:
     from elastic.worker.executing.wiring import TaskListener
 
 
+class Levels:
+    """How far each source is in something that is numbered upwards. Pure.
+
+    Args:
+        sources: (source, number).
+    """
+
+    def __init__(self, sources: Iterable[tuple[int, int]]) -> None:
+        self.of = dict(sources)
+        # How many of them have come how far: few numbers, many sources.
+        self._levels = Counter(self.of.values())
+
+    def raise_to(self, source: int, number: int) -> bool:
+        """That source is so far. False: it is known to be, or it is none of these."""
+        before = self.of.get(source)
+        if before is None or number <= before:
+            return False
+        self.of[source] = number
+        self._levels[number] += 1
+        self._left(before)
+        return True
+
+    def end(self, source: int) -> None:
+        """Nothing more comes from there: it counts as having passed everything."""
+        before = self.of.pop(source, None)
+        if before is not None:
+            self._left(before)
+
+    def _left(self, level: int) -> None:
+        self._levels[level] -= 1
+        if not self._levels[level]:
+            del self._levels[level]
+
+    @property
+    def least(self) -> int:
+        """How far all of them are; 0 when there is none."""
+        return min(self._levels, default=0)
+
+    @property
+    def most(self) -> int:
+        """How far one of them is."""
+        return max(self._levels, default=0)
+
+
 class Marks:
     """The marks that one task has received. Pure.
 
@@ -26,45 +70,74 @@ class Marks:
     """
 
     def __init__(self, sources: frozenset[int]) -> None:
-        self._drains = dict.fromkeys(sources, 0)  # of those that have not ended
-        # How many of them have come how far: few numbers, many sources.
-        self._levels = Counter(self._drains.values())
+        # Of those that have not ended.
+        self._drains = Levels((s, 0) for s in sources)
+        self._checkpoints: Levels | None = None  # None: none has come yet, as in most topologies
 
     def receive(self, mark: Mark) -> None:
         """Take note of a mark. A late or repeated one changes nothing, nor does one of somebody else's."""
-        before = self._drains.get(mark.source)
-        if before is None:
-            return
         if mark.kind == MarkKind.END:
-            del self._drains[mark.source]
-        elif mark.number > before:
-            self._drains[mark.source] = mark.number
-            self._levels[mark.number] += 1
+            self._drains.end(mark.source)
+            if self._checkpoints is not None:
+                self._checkpoints.end(mark.source)
+        elif mark.kind == MarkKind.DRAIN:
+            self._drains.raise_to(mark.source, mark.number)
         else:
-            return
-        self._levels[before] -= 1
-        if not self._levels[before]:
-            del self._levels[before]
+            self._raise(((mark.source, mark.number),))
+
+    def _raise(self, tickets: Iterable[tuple[int, int]]) -> None:
+        for source, ticket in tickets:
+            if self._checkpoints is None:
+                self._checkpoints = Levels((s, 0) for s in self._drains.of)
+            self._checkpoints.raise_to(source, ticket)
 
     @property
     def ended(self) -> bool:
         """Whether every source has emitted its last tuple."""
-        return not self._drains
+        return not self._drains.of
 
     @property
     def drained(self) -> int:
         """The newest drain that has come from every source; one that has ended counts as having passed them all."""
-        return min(self._levels, default=0)
+        return self._drains.least
 
     @property
     def open(self) -> tuple[tuple[int, int], ...]:
         """(source, newest drain that has come from it), of those that have not ended."""
-        return tuple(self._drains.items())
+        return tuple(self._drains.of.items())
 
     @open.setter
     def open(self, drains: Iterable[tuple[int, int]]) -> None:
-        self._drains = dict(drains)
-        self._levels = Counter(self._drains.values())
+        before = self.checkpoints
+        self._drains, self._checkpoints = Levels(drains), None
+        self._raise(before)
+
+    @property
+    def checkpoint(self) -> int:
+        """The newest ticket of a checkpoint that has come from every source that has not ended."""
+        return self._checkpoints.least if self._checkpoints is not None else 0
+
+    @property
+    def newest_checkpoint(self) -> int:
+        """The newest that has come from any of these."""
+        return self._checkpoints.most if self._checkpoints is not None else 0
+
+    @property
+    def checkpoints(self) -> tuple[tuple[int, int], ...]:
+        """(source, newest ticket that has come from it), of those from which one has come."""
+        return (
+            tuple((s, n) for s, n in self._checkpoints.of.items() if n)
+            if self._checkpoints is not None
+            else ()
+        )
+
+    @checkpoints.setter
+    def checkpoints(self, tickets: Iterable[tuple[int, int]]) -> None:
+        self._raise(tickets)
+
+    def ahead_of(self, ticket: int) -> list[int]:
+        """The sources from which a newer one has come."""
+        return [s for s, n in self.checkpoints if n > ticket]
 
 
 class MarkDriver(Part):
@@ -76,6 +149,7 @@ class MarkDriver(Part):
     Attributes:
         heard: Those that it has received.
         drained: The newest deactivation that it has passed on.
+        checkpoint: The ticket of the newest checkpoint that it has passed on.
         finishing: It says its End, or has: some may have heard it.
         finished: It has said it, here or in an earlier process.
     """
@@ -84,6 +158,7 @@ class MarkDriver(Part):
         super().__init__(task)
         self.heard = Marks(sources)
         self.drained = 0
+        self.checkpoint = 0
         self.finishing = False
         self.finished = False
         self._listener = listener
@@ -96,8 +171,72 @@ class MarkDriver(Part):
         heard.receive(mark)
         if heard.ended:
             self.end()
-        elif heard.drained > self.drained:
+            return
+        if heard.drained > self.drained:
             self.pass_drain(heard.drained)
+        if heard.newest_checkpoint > self.checkpoint:
+            self._align()
+
+    def _align(self) -> None:
+        """A checkpoint is on its way through: what those have sent that are past it waits until all are."""
+        aligned = self.heard.checkpoint
+        if aligned > self.checkpoint:
+            self._pass_checkpoint(aligned)
+        for source in self.heard.ahead_of(self.checkpoint):
+            self._task.keep_apart(source)
+
+    def _pass_checkpoint(self, ticket: int) -> None:
+        """Everything before that checkpoint has been worked off here, and nothing after it: say so downstream, and have it saved."""
+        task = self._task
+        self.checkpoint = ticket
+        task.outputs.mark(Mark(MarkKind.CHECKPOINT, task.id, ticket))
+        self._listener.on_checkpoint(task, ticket)
+        task.let_in()
+        executor = task.executor
+        if executor is not None:
+            executor.abreast.passed(task)
+
+    def look_for_checkpoint(self) -> None:
+        """A checkpoint may be wanted that this task hears of from no source, as it is a spout, or has finished; or one was given up. From
+        any thread.
+        """
+        wanted, given_up = self._listener.checkpoint_wanted()
+        if given_up > self.checkpoint:
+            self._task.between_slices(self._give_up_checkpoint)
+        if wanted > self.checkpoint and (self._task.spout is not None or self.finished):
+            self._task.between_slices(self._begin_checkpoint)
+
+    def _begin_checkpoint(self) -> None:
+        task, (ticket, _) = self._task, self._listener.checkpoint_wanted()
+        # One that stands still may have been written down already: it looks again when it goes on.
+        if ticket <= self.checkpoint or task.stopped or task.closed or task.failures.broken:
+            return
+        executor = task.executor
+        if executor is not None:
+            executor.hand_on(task, lambda: self._pass_checkpoint(ticket))
+
+    def _give_up_checkpoint(self) -> None:
+        """Nothing waits for it any more."""
+        task, (_, ticket) = self._task, self._listener.checkpoint_wanted()
+        if ticket <= self.checkpoint:
+            return
+        self.checkpoint = ticket
+        task.let_in()
+        for source in self.heard.ahead_of(ticket):
+            task.keep_apart(source)
+        if task.executor is not None:
+            task.executor.abreast.passed(task)
+
+    def late(self, ticket: int) -> None:
+        """It has come to others that have passed that checkpoint."""
+        self._listener.on_no_checkpoint(
+            self._task, ticket, "it came to another thread while that was being taken"
+        )
+
+    def restored(self) -> None:
+        """Levels were put in: what is to be kept apart, is."""
+        for source in self.heard.ahead_of(self.checkpoint):
+            self._task.keep_apart(source)
 
     def pass_drain(self, number: int) -> None:
         """Everything before deactivation `number` has been worked off here: say so downstream."""
@@ -122,6 +261,9 @@ class MarkDriver(Part):
         task.outputs.mark(Mark(MarkKind.END, task.id))
         self.finished = True
         self._listener.on_finished(task)
+        if task.executor is not None:
+            task.executor.abreast.passed(task)
+        self.look_for_checkpoint()
 
     def say_again(self, targets: Sequence[int]) -> None:
         """A new process runs these targets: repeat the marks that the old one had heard.

@@ -9,6 +9,7 @@ A task belongs to one executor at a time; only that executor's thread runs it. I
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -79,6 +80,8 @@ class Task(TaskQueue):
         self.executed = 0
         self.prepared = False
         self.closed = False
+        # Puts in what a checkpoint has of it, after `prepare`.
+        self.begins_with: Callable[[], None] | None = None
         self.stopping: Callable[[], None] | None = None  # called when it does, on the executor's thread
         self.deferred: deque[Callable[[], None]] = deque()  # to be called between two of its tuples, there
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
@@ -167,6 +170,9 @@ class Task(TaskQueue):
         if self._tick_interval is not None:
             self._tick_at = time.monotonic() + self._tick_interval
             self._arm()
+        if self.begins_with is not None:
+            begins_with, self.begins_with = self.begins_with, None
+            begins_with()
 
     def _arm(self) -> None:
         if self._tick_at and self.executor is not None:
@@ -217,6 +223,8 @@ class Task(TaskQueue):
                 return
             self.stopped = self.scheduled = True
             self.held = False
+        if self.executor is not None and self.executor.abreast.ticket:
+            self.executor.call(self.executor.abreast.look)
         told()
 
     def hold(self) -> None:
@@ -233,6 +241,8 @@ class Task(TaskQueue):
                 self.scheduled = True
                 if self.executor is not None:
                     self.marks.say_unsaid()
+                    self.marks.look_for_checkpoint()
+                    self.executor.abreast.joined(self)
                     self.executor.ready.put(self)
 
     def _taken_over(self) -> None:
@@ -280,7 +290,31 @@ class Task(TaskQueue):
             counters,
             gauges,
             tuple(queue),
+            self.marks.checkpoint,
+            self.marks.heard.checkpoints,
         )
+
+    def snapshot(self) -> EngineState:
+        """What a checkpoint has of it besides its state: nothing of what is under way. On its executor's thread, between two tuples."""
+        counters, gauges = metrics_of(self.context)
+        tick = max(0.0, self._tick_at - time.monotonic()) if self._tick_at else None
+        exhausted = SpoutState("_exhausted" in self.component.__dict__) if self.spout is not None else None
+        return EngineState(
+            self.executed,
+            self.outputs.emitted,
+            self.failures.count,
+            self.marks.finished,
+            tick_left=tick,
+            spout=exhausted,
+            counters=counters,
+            gauges=gauges,
+            checkpoint=self.marks.checkpoint,
+        )
+
+    def go_back(self, state: EngineState) -> None:
+        """Be what it was at a checkpoint. Before it runs, after `prepare`, on its executor's thread: its sources begin anew as well."""
+        state = dataclasses.replace(state, drained=self.marks.drained, marks=self.marks.heard.open)
+        self.restore(state)
 
     def restore(self, state: EngineState) -> None:
         """Take over what another copy of this task has exported. Before it runs, after `prepare`, on its executor's thread."""
@@ -288,6 +322,9 @@ class Task(TaskQueue):
         self.failures.restored(state.failed, rows=self.spec.vector)
         self.marks.finished, self.marks.drained = state.finished, state.drained
         self.marks.heard.open = state.marks
+        self.marks.checkpoint = state.checkpoint
+        self.marks.heard.checkpoints = state.checkpoints
+        self.marks.restored()
         if state.tick_left is not None and self._tick_interval is not None:
             self._tick_at = time.monotonic() + state.tick_left
             self._arm()

@@ -65,6 +65,8 @@ class TaskQueue:
         self._brought = 0  # so many more may wait for a while, see `BROUGHT`
         self._refused = False
         self._kept_out: set[int] = set()  # sources that were told so
+        # Sources that have no turn, and how many tuples of each wait: none of these is in `_rows`.
+        self._apart: dict[int, int] = {}
 
     def _schedule(self, executor: Executor) -> None:
         """Something has come, and the task is not among those that are ready. Under the lock."""
@@ -81,7 +83,7 @@ class TaskQueue:
         """
         with self._lock:
             # Mostly there is room, and whoever has a hundred targets asks for each of a few tuples.
-            if self._rows + item.count > self._share and not self.has_room(item):
+            if (self._apart or self._rows + item.count > self._share) and not self.has_room(item):
                 return FULL
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
@@ -106,16 +108,22 @@ class TaskQueue:
         """
         with self._lock:
             rows, count = self._rows, item.count
-            if (
-                not (rows and count)
-                or rows + count <= self._share + self._brought
-                or self._executor_has_room(count)
-                or (item.source not in self._queue and self._lets_in(count))
-            ):
-                return True
-            self._refused = True
-            self._kept_out.add(item.source)
-            return False
+            apart = self._apart.get(item.source) if self._apart else None
+            # Who shares a thread with a source that is still waited for emits nothing before that one's mark (`Abreast`).
+            in_turn = apart is None and self._has_room(item, rows, count)
+            has = in_turn or (apart is not None and not (apart and count and apart + count > self._share))
+            if not has:
+                self._refused = True
+                self._kept_out.add(item.source)
+            return has
+
+    def _has_room(self, item: Item, rows: int, count: int) -> bool:
+        return bool(
+            not (rows and count)
+            or rows + count <= self._share + self._brought
+            or self._executor_has_room(count)
+            or (item.source not in self._queue and self._lets_in(count))
+        )
 
     def keeps_up(self, link: LinkEnd) -> bool:
         """Whether it has taken what was given to it over a link from a task of this process, up to as much as may wait for it. What it has
@@ -146,7 +154,7 @@ class TaskQueue:
     @property
     def queued(self) -> int:
         """Tuples that wait for this task."""
-        return self._rows
+        return self._rows + (sum(self._apart.values()) if self._apart else 0)
 
     def _executor_has_room(self, count: int, times: int = 1) -> bool:
         """Whether the executor's tasks together are below the bound: one busy task may use what its neighbours don't.
@@ -173,16 +181,40 @@ class TaskQueue:
         """Have it execute before all else what was taken for it where it was."""
         with self._lock:
             self._queue.put_before(items)
-            rows = sum(i.count for i in items)
+            for item in items:
+                if item.source in self._apart:
+                    self._apart[item.source] += item.count
+            rows = sum(i.count for i in items if i.source not in self._apart)
             self._brought = min(rows, BROUGHT * self._capacity)
             self._rows += rows
 
     def _put(self, item: Item) -> None:
         """Under the lock."""
         self._queue.append(item)
+        if self._apart and item.source in self._apart:
+            self._apart[item.source] += item.count
+            return
         self._rows += item.count
         if not self.scheduled and self.executor is not None:
             self._schedule(self.executor)
+
+    def keep_apart(self, source: int) -> None:
+        """That source has no turn until `let_in`: what waits of it keeps no other source out."""
+        with self._lock:
+            if source not in self._apart:
+                rows = self._apart[source] = self._queue.keep_apart(source)
+                self._rows -= rows
+
+    def let_in(self) -> None:
+        """All sources have their turns again."""
+        with self._lock:
+            if not self._apart:
+                return
+            self._queue.let_in()
+            self._rows += sum(self._apart.values())
+            self._apart.clear()
+            if self._queue and not self.scheduled and self.executor is not None:
+                self._schedule(self.executor)
 
     # ------------------------------------------------------------------ from the executor's thread only
 
@@ -223,6 +255,7 @@ class TaskQueue:
         with self._lock:
             items, self._rows, self._brought, self._refused = list(self._queue), 0, 0, False
             self._queue.clear()
+            self._apart = dict.fromkeys(self._apart, 0)
             self._kept_out.clear()
             self.scheduled = self.stopped
         return items

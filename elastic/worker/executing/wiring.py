@@ -27,7 +27,16 @@ class TaskListener(Protocol):
 
     def on_drained(self, task: Task, number: int) -> None: ...
 
+    def checkpoint_wanted(self) -> tuple[int, int]:
+        """The tickets of the checkpoint that is being taken, and of the newest that was given up; 0: there is none."""
+
+    def on_checkpoint(self, task: Task, ticket: int) -> None:
+        """The task is between all that is before that checkpoint and all that is after it: now is when its state is read."""
+
     def on_consumed(self, batch: Item, task: Task) -> None: ...
+
+    def on_no_checkpoint(self, task: Task, ticket: int, reason: str) -> None:
+        """That checkpoint cannot be taken; the reason is said of the task, for people."""
 
     def on_task_event(
         self,

@@ -483,6 +483,9 @@ class Fetching:
             if not found.pieces or (action.heard and not is_last(found.meta)):
                 raise ExecutionError("what was saved of it is not all there")
             engine, links, own = decode_engine(found.pieces, self._worker.streams)
+            if engine.generation != self._worker.generation:
+                # The task begins with what the checkpoint has of it.
+                raise NotFound("it was saved before the topology went back to a checkpoint")
         except Exception as e:
             # By itself a lack of memory says neither of what nor where.
             reason = (

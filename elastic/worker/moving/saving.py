@@ -93,6 +93,10 @@ class Saving:
         if then is not None:
             self._when_gone_on(task.id, then)
 
+    def goes(self, task: int) -> bool:
+        """Whether the task is about to move away: its state is being copied for that, or read."""
+        return task in self._old or task in self._reading
+
     def _forget_copy(self, old: Going, copier: Copier) -> None:
         """Of a task that stays. It may be within a tuple at this very moment: then after that."""
         copier.end()
@@ -142,6 +146,7 @@ class Saving:
         """On the task's executor, between two tuples of it."""
         if old.ended:
             return
+        self._worker.snapshots.give_way(old.task)
         try:
             size = 4096 + 256 * old.task.queued  # the engine's part, about
             if old.copier is not None:
@@ -236,7 +241,7 @@ class Saving:
                 if old.ended:
                     return None
                 order = []
-                for piece in encode_engine(engine, action.links):
+                for piece in encode_engine(engine, action.links, self._worker.generation):
                     order.append(old.put(write, piece))
                     size += len(piece)
                 if old.copier is not None:
@@ -326,7 +331,7 @@ class Saving:
     def _small(self, old: Going, action: ac.Save, engine: EngineState) -> SmallState:
         """Everything that is to be saved of a task. From here on nobody reads its state."""
         try:
-            pieces, meta = encode_engine(engine, action.links), b""
+            pieces, meta = encode_engine(engine, action.links, self._worker.generation), b""
             if old.copier is not None:
                 with old.writing:
                     rest = old.copier.rest()

@@ -110,6 +110,8 @@ class MarkKind(IntEnum):
     """The source task has emitted its last tuple."""
     DRAIN = 2
     """Everything that the source task emitted before deactivation `number` stands before this mark."""
+    CHECKPOINT = 3
+    """Everything that the source task emitted before its snapshot for the checkpoint with the ticket `number` stands before this mark."""
 
 
 class Mark:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from elastic import Topology
@@ -53,6 +54,7 @@ class Stores:
         self.ahead_fails = False
         self.replaced = 0  # looks before the pause that come too late for what they have found
         self.brought: list[int] = []  # pieces that each fetch in a pause has brought
+        self.written: list[tuple[str, int]] = []
         self.given_up: list[tuple[str, int]] = []
         self.closed: list[tuple[str, int]] = []
         self.on_reserve: Callable[[], None] = lambda: None
@@ -139,6 +141,7 @@ class _Write:
 
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
         self.stores.on_commit()
+        self.stores.written.append(self.key)
         self.stores.states[self.key] = (
             meta,
             dict(zip(self.named(numbers), (self.pieces[n] for n in numbers), strict=True)),
@@ -180,12 +183,19 @@ class Process:
         )
         outside = Outside(self.marks, world.stores, world.next_life)
         self.worker = Worker(
-            world.spec, self.id, self.me, LocalComponents(world.topology), self, self.transport, outside
+            world.spec,
+            self.id,
+            self.me,
+            LocalComponents(world.topology),
+            self,
+            self.transport,
+            outside,
+            world.generation,
         )
         a = self.transport.address
-        info = WorkerInfo(self.id, self.me, a.tcp, a.unix, a.boot, 0, Epoch(0))
+        info = WorkerInfo(self.id, self.me, a.tcp, a.unix, a.boot, 0, Epoch(0), world.generation)
         self.session.create(paths.worker(name, self.id), codec.encode(info), ephemeral=True)
-        self.views = ViewReader(self.session, name, self.worker.see, self.me)
+        self.views = ViewReader(self.session, name, self.worker.see, self.me, generation=world.generation)
         self.marks.start()
         self.views.start()
 
@@ -194,7 +204,7 @@ class Process:
 
     def apply(self, allocation: Allocation) -> None:
         self.views.read()
-        self.worker.apply(allocation)
+        self.worker.apply(allocation, None, self.world.states)
 
     def close(self) -> None:
         self.views.close()
@@ -221,7 +231,7 @@ class Process:
 
 class Moving:
     """See the module. `place`: (component, index of the task) -> number of the worker; below 0: none. `server`: gives sessions with
-    coordination, instead of the one in memory: Nimbus's first, then one for each worker."""
+    coordination, instead of the one in memory: Nimbus's first, then one for each worker. `states`: what tasks begin with."""
 
     def __init__(
         self,
@@ -230,7 +240,10 @@ class Moving:
         place: Callable[[str, int], int],
         window_rows: int = 0,
         server: Any = None,
+        generation: int = 0,
+        states: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
+        self.generation, self.states = generation, states
         self.window_rows = window_rows
         self.topology, self.spec = topology, topology.spec
         self.network = MemoryNetwork()
