@@ -1,8 +1,8 @@
 """elastic: live elastic stateful stream processing.
 
-Subclass `Spout`, `Bolt` or `StatefulBolt`, put them together with `TopologyBuilder`, run the result with `elastic run`,
-`elastic submit` or `LocalCluster`. Importing this package loads nothing but this file: the names below come when they are used, so
-that the command line and the cluster's own processes start quickly.
+Subclass `Spout`, `Bolt` or `StatefulBolt` and put them together with `TopologyBuilder`, or write it all down as streams with `Flow`; run
+the result with `elastic run`, `elastic submit` or `LocalCluster`. Importing this package loads nothing but this file: the names below come
+when they are used, so that the command line and the cluster's own processes start quickly.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from elastic.api.windowed import WindowedBolt
     from elastic.api.windows import Batches, Sessions, Sliding, Tumbling, Window
     from elastic.errors import ElasticError
+    from elastic.flow.flow import Flow
     from elastic.local import LocalCluster, LocalRun
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "ElasticError",
     "Fields",
     "FlatMap",
+    "Flow",
     "KeyedState",
     "LocalCluster",
     "LocalRun",
@@ -71,6 +73,7 @@ _HOMES = {
     "elastic.api.windowed": ("WindowedBolt",),
     "elastic.api.windows": ("Batches", "Sessions", "Sliding", "Tumbling", "Window"),
     "elastic.errors": ("ElasticError",),
+    "elastic.flow.flow": ("Flow",),
     "elastic.local": ("LocalCluster", "LocalRun"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -62,11 +62,16 @@ def newest(text: Path) -> str:
     return shell("tail -n 100 $1 | tr -d '\\r' | sed 's/\\t/\\\\t/g' | sort", text)
 
 
-def windows(text: Path) -> str:
+def windows(text: Path, example: str = "word_windows.py") -> str:
     """The awk program in the example's own description."""
-    described = (EXAMPLES / "word_windows.py").read_text()
+    described = (EXAMPLES / example).read_text()
     (program,) = re.findall(r"LC_ALL=C awk '(.*?)' \|", described, re.DOTALL)
     return shell(f"tr -d '\\r' < $1 | awk '{program}' | sort", text)
+
+
+def shares(text: Path) -> str:
+    """Likewise."""
+    return windows(text, "flow_words.py")
 
 
 def kinds(text: Path) -> str:
@@ -139,6 +144,7 @@ CASES = [
         Example("log_stream.py", f"{log}.log", {"output": kinds, "index": index})
         for log in ("apache", "hdfs", "openssh", "zookeeper")
     ),
+    Example("flow_words.py", "alice.txt", {"output": shares}),
 ]
 
 
@@ -221,6 +227,15 @@ def test_windows_are_the_same_after_tasks_have_moved(tmp_path: Path, cluster: Pa
     given = ["--input", str(text), "--rate", "150", "--output", str(out)]
     moved(cluster, tmp_path, "word_windows.py", given, {"split": 2, "count": 4})
     assert out.read_text() == windows(text)
+
+
+def test_a_flow_gives_the_same_after_tasks_have_moved(tmp_path: Path, cluster: Path) -> None:
+    """Its source, open windows and what waits to be joined go to another worker, and words are counted by twice as many executors."""
+    text, out = take("alice.txt", tmp_path), tmp_path / "out.tsv"
+    text.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:1500]))
+    given = ["--input", str(text), "--rate", "150", "--output", str(out)]
+    moved(cluster, tmp_path, "flow_words.py", given, {"count": 4, "join": 2})
+    assert out.read_text() == shares(text)
 
 
 def test_the_comparison_finds_a_difference(tmp_path: Path) -> None:

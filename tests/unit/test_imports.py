@@ -37,6 +37,7 @@ PURE = {
     "elastic.scheduler": IMPURE | CLIENTS,
     "elastic.elasticity": IMPURE | CLIENTS,
     "elastic.api": (IMPURE - {"time"}) | CLIENTS,
+    "elastic.flow": IMPURE | CLIENTS,
 }
 PORTS = {f"elastic.{name}" for name in ("coordination", "transport", "hosts", "nodestore", "reporting")}
 # The parts of a port's package that everybody may see; the rest are implementations.
