@@ -63,7 +63,7 @@ def topology(args: Sequence[str] = ()) -> Flow:
     windows = Tumbling(o.extra.window)
     flow = Flow(o.name, workers=o.workers)
     lines = flow.source("lines", NumberedLines(o.input, loop=o.loop), rate=o.rate)
-    words = lines.flat_map(words_of, name="words", executors=o.executors)
+    words = lines.flat_map(words_of, name="words", tasks=4, executors=o.executors)
     # The text has an end, so whoever is behind is waited for, however long it has been silent.
     by_word = words.key_by("text").window(windows, time="at", idle=math.inf)
     by_window = words.key_by(lambda word: None).window(windows, time="at", idle=math.inf)

@@ -16,7 +16,7 @@ from elastic.model.ids import DEFAULT_STREAM
 T = TypeVar("T")
 
 TASKS = 4
-"""Of a step that does not say: as far as it can be spread later."""
+"""Of a step by key that does not say: as far as it can be spread later. Several tasks of another one would turn elements round."""
 
 
 class Flow(TopologyBuilder):
@@ -26,7 +26,7 @@ class Flow(TopologyBuilder):
     Args:
         name: The topology's name: letters, digits, `-`, `_` and `.`.
         workers: How many worker processes it wants.
-        tasks: How many tasks a step has that does not say; sources and sinks have one.
+        tasks: How many tasks a step behind `key_by` has that does not say; others have as many as executors.
         config: Settings for all components (`docs/settings.md`).
     """
 
@@ -112,8 +112,8 @@ class Flow(TopologyBuilder):
         finally:
             self._declared = declared
 
-    def _put_step(self, name: str, bolt: Bolt, own: Own) -> BoltHandle:
+    def _put_step(self, name: str, bolt: Bolt, own: Own, by_key: bool) -> BoltHandle:
         tasks = own.tasks
-        if tasks is None:
+        if tasks is None and by_key:
             tasks = max(self._tasks, own.executors or 1)
         return self.bolt(name, bolt, tasks=tasks, executors=own.executors, **own.config)

@@ -30,8 +30,8 @@ _KEYED = Fields("key", "value")
 Inputs = Sequence[tuple[str, str]]
 """What a component is subscribed to: components and their streams."""
 Make = Callable[[Inputs], Bolt]
-Put = Callable[[str, Bolt, "Own"], BoltHandle]
-"""Adds a bolt to the topology."""
+Put = Callable[[str, Bolt, "Own", bool], BoltHandle]
+"""Adds a bolt to the topology: its name, what it is given, and whether its tuples come by key."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Graph:
             bolt = Steps() if node.make is None else node.make(inputs)
             if isinstance(bolt, Planned):
                 made[node].give(bolt, node)
-            handle = put(name, bolt, node.own)
+            handle = put(name, bolt, node.own, node.parents[0].kind == KEY_BY)
             for parent, (source, stream) in zip(node.parents, inputs, strict=True):
                 if parent.kind == KEY_BY:
                     handle.fields(source, "key", stream=stream)

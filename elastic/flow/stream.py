@@ -79,7 +79,8 @@ class Stream(_Node, Generic[T]):
 
     Args:
         name: The name of the component that the step is, in the topology; None: it is called as the step.
-        tasks: How many tasks the component has, fixed for the life of the topology; None: as many as the flow says.
+        tasks: How many tasks the component has, fixed for the life of the topology; None: behind `key_by` as many as the flow says, else as
+            executors.
         executors: How many threads run them to begin with; None: one.
 
     Raises:
@@ -195,10 +196,9 @@ class Stream(_Node, Generic[T]):
         Args:
             sink: The bolt, or the function.
             fields: As of `through`: `sink(TextSink("counts.tsv"), fields=("word", "count"))`.
-            tasks: As many as executors if it is not said: one.
             config: Its settings.
         """
-        own = Own(name, executors or 1 if tasks is None else tasks, executors, config)
+        own = Own(name, tasks, executors, config)
         if isinstance(sink, Bolt):
             self._bolt("sink", sink, fields, "default", own)
             return

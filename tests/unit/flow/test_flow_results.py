@@ -294,6 +294,23 @@ def test_each_pair_within_the_interval_is_given_once_however_the_task_moves(
     assert one.finish() == [] and not one.state["_open"]  # type: ignore[index]
 
 
+@pytest.mark.parametrize("right_first", [True, False])
+@pytest.mark.parametrize(
+    ("left", "right"), [(2.2449999999999997, 6.735), (6.735, 2.2449999999999997), (2.2449, 6.735)]
+)
+def test_a_pair_at_the_end_of_the_interval_does_not_depend_on_rounding(
+    left: float, right: float, right_first: bool
+) -> None:
+    """Where the one less the other is what it may be, and the one and that, added up, are not the other."""
+    one, sides = joiner(4.49, time=at, lateness=9), [((left, 0), False), ((right, 1), True)]
+    found = [
+        pair
+        for element, side in sorted(sides, key=lambda s: s[1] != right_first)
+        for pair in come(one, "a", element, side)
+    ]
+    assert len(found) == (abs(right - left) <= 4.49)
+
+
 def test_the_other_may_come_later_and_not_earlier() -> None:
     one = joiner((0, 5), time=at, other_time=lambda e: e[0] / 1000)
     assert come(one, "a", (10.0, 0), False) == []

@@ -58,17 +58,23 @@ def test_steps_without_state_are_one_component_and_their_key_is_made_there() -> 
 def test_a_name_or_tasks_of_its_own_make_a_step_a_component() -> None:
     flow = Flow("own", tasks=3)
     words = flow.source("lines", ["a b"], rate=100).flat_map(str.split, executors=2)
-    words.map(str.upper, name="upper").filter(len).map(len, tasks=5, executors=5).sink(print, name="out")
+    upper = words.map(str.upper, name="upper").filter(len)
+    upper.map(len, tasks=5, executors=4).sink(print, name="out", executors=2)
+    upper.key_by(len).count()
+    upper.key_by(len).count(name="many", executors=9)
     topology = flow.build()
     assert shape(topology) == {
         "lines": "",
         "flat_map": "shuffle lines:default",
         "upper": "shuffle flat_map:default",
-        "map": "shuffle upper:default",
+        "map": "shuffle upper:map",
         "out": "shuffle map:default",
+        "count": "fields(key) upper:count",
+        "many": "fields(key) upper:many",
     }
     sizes = {str(c.id): (c.tasks, c.executors) for c in topology.spec.components}
-    assert sizes == {"lines": (1, 1), "flat_map": (3, 2), "upper": (3, 1), "map": (5, 5), "out": (1, 1)}
+    without_state = {"lines": (1, 1), "flat_map": (2, 2), "upper": (1, 1), "map": (5, 4), "out": (2, 2)}
+    assert sizes == without_state | {"count": (3, 1), "many": (9, 9)}
     assert topology.spec.components[0].config == {"rate": 100}
 
 
