@@ -313,6 +313,7 @@ class KeyedStream(_Node, Generic[K, V]):
             lateness: Seconds by which an element may come after later ones of the same task that sends it.
             idle: Seconds after which a task that has sent nothing does not hold up windows; `math.inf`: it always does.
         """
+        _check_time("window", time)
         return WindowedStream(self._graph, self._node, windows, time, lateness, idle)
 
     def join(
@@ -339,6 +340,8 @@ class KeyedStream(_Node, Generic[K, V]):
             lateness, idle: As of `window`.
         """
         self._same_flow(other, KeyedStream, "join()")
+        _check_time("join", time)
+        _check_time("join", other_time)
         # A stream with itself: which side an element is from is known by the stream that it comes on.
         right = self._add(replace(other._node)) if other._node is self._node else other._node
 
@@ -473,6 +476,12 @@ def _folding(
     if merge is not None:
         _check("fold", merge)
     return FoldingBy(begin, add, merge)
+
+
+def _check_time(what: str, time: object) -> None:
+    """Raises: TopologyError: It is neither a name, nor a function, nor left out."""
+    if time is not None and not isinstance(time, str):
+        _check(what, time)
 
 
 def _check(what: str, function: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,9 @@ def test_what_a_flow_is_made_of_travels(tmp_path: Path) -> None:
         lambda a, b: a + b
     ).sink(print)
     build_bundle(flow.build(), None, tmp_path / "bundle.zip")
-    import zipfile
-
     with zipfile.ZipFile(tmp_path / "bundle.zip") as file:
         file.extractall(tmp_path / "there")
+        assert not [name for name in file.namelist() if "flow/" in name], "elastic is there already"
     there = load_bundle(tmp_path / "there")
     assert BoltTester(there.component("map")).execute(value=5) == [(1, 15)]  # type: ignore[arg-type]
     assert BoltTester(there.component("reduce")).execute(key=1, value=15) == [((1, 15),)]  # type: ignore[arg-type]
@@ -249,6 +249,11 @@ def each(n: int) -> Any:
         ),
         (lambda: keyed().window(60), "takes windows, not 60"),
         (lambda: keyed().window(Batches(2), time=float), "take no time"),
+        (lambda: keyed().window(Tumbling(2), time=2), r"window\(\) takes a function, not 2"),
+        (
+            lambda: (k := keyed()).join(k, within=1, time=float, other_time=2),
+            r"join\(\) takes a function, not 2",
+        ),
         (lambda: keyed().window(Sessions(5), time=float).fold(int, max), r"over sessions.*\n.*merge"),
         (lambda: keyed().fold(0, max), r"begins with what a function makes.*\n.*lambda: 0"),
         (lambda: keyed().fold(int, 3), r"fold\(\) takes a function, not 3"),
