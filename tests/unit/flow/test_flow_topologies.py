@@ -186,6 +186,22 @@ def test_a_bolt_at_the_end_reads_the_values_of_an_element_by_names(tmp_path: Pat
     assert [f.type for f in topology.spec.component("map").outputs[0].fields] == ["int", "str"]  # type: ignore[arg-type]
 
 
+class Sums(Bolt):
+    outputs = Fields(word=str, sum=int)
+
+    def execute_batch(self, batch: Any) -> None:
+        for word, count in zip(batch["word"].to_pylist(), batch["count"].to_pylist(), strict=True):
+            self.emit(word, count)
+
+
+def test_a_bolt_that_takes_record_batches_has_typed_fields() -> None:
+    flow, out = Flow("batches"), collect()
+    counts = flow.source("words", ["a", "b", "a"]).key_by(str).count(final=True)
+    counts.through(Sums(), fields=Fields(word=str, count=int)).sink(out)
+    ran(flow)
+    assert sorted(out.rows) == [("a", 2), ("b", 1)]
+
+
 def test_a_flow_can_be_built_again_and_is_a_builder() -> None:
     flow = Flow("again", workers=2)
     assert isinstance(flow, TopologyBuilder)
