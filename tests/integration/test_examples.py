@@ -176,8 +176,16 @@ def test_submit(example: Example, tmp_path: Path, cluster: Path) -> None:
     example.check(take(example.text, tmp_path), "submit", "--workers", "2", "--executors", "2", home=cluster)
 
 
-def moved(cluster: Path, scratch: Path, file: str, given: Sequence[str], resized: dict[str, int]) -> None:
-    """Run an example on two workers; meanwhile all its components go to the other one, and some are resized."""
+def moved(
+    cluster: Path,
+    scratch: Path,
+    file: str,
+    given: Sequence[str],
+    resized: dict[str, int],
+    *,
+    together: bool = False,
+) -> None:
+    """Run an example on two workers; meanwhile all its components go to the other one, one by one or at once, and some are resized."""
     from elastic.api.bundle import build_bundle
     from elastic.cluster.directory import read_cluster
     from elastic.control.cli.loading import load
@@ -197,8 +205,12 @@ def moved(cluster: Path, scratch: Path, file: str, given: Sequence[str], resized
         for e in client.describe(name).executors:
             places.setdefault(str(e.component), set()).add(e.worker)
         one, other = sorted(set().union(*places.values()))
+        wanted: dict[str, list[str]] = {}
         for component in (str(c.id) for c in loaded.topology.spec.components if c.stateful):
-            client.move(name, component, other if one in places[component] else one, wait=LIMIT)
+            wanted.setdefault(other if one in places[component] else one, []).append(component)
+        for where, components in wanted.items():
+            for what in [",".join(components)] if together else components:
+                client.move(name, what, where, wait=LIMIT)
         client.rebalance(name, executors=resized, wait=LIMIT)
         # What a move came to is told when workers have said what they measured of it.
         newest: dict[int, str] = {}
@@ -233,8 +245,8 @@ def test_a_flow_gives_the_same_after_tasks_have_moved(tmp_path: Path, cluster: P
     """Its source, open windows and what waits to be joined go to another worker, and words are counted by twice as many executors."""
     text, out = take("alice.txt", tmp_path), tmp_path / "out.tsv"
     text.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:1500]))
-    given = ["--input", str(text), "--rate", "150", "--output", str(out)]
-    moved(cluster, tmp_path, "flow_words.py", given, {"count": 4, "join": 2})
+    given = ["--input", str(text), "--rate", "100", "--output", str(out)]
+    moved(cluster, tmp_path, "flow_words.py", given, {"count": 4, "join": 2}, together=True)
     assert out.read_text() == shares(text)
 
 
