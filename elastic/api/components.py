@@ -63,6 +63,21 @@ class Component(ABC):
     def finish(self) -> None:
         """Called when all input that there will ever be has been worked off; may still emit."""
 
+    def checkpoint_begins(self, number: int) -> None:
+        """Called just before the task's state is read for a checkpoint: what it is to have is put into the state by now. Emits nothing.
+
+        Args:
+            number: Of the checkpoint; grows.
+        """
+
+    def checkpoint_complete(self, number: int) -> None:
+        """Called when a checkpoint with this task's state is complete, so that the topology never goes back to before it: what waited for
+        that can be made known outside. May be called again with the same number, as after a move, and not be called for each.
+
+        Args:
+            number: Of the checkpoint.
+        """
+
     # The functions below are replaced on each task's copy by functions made for its streams, before `prepare` is called.
 
     def emit(self, *values: Any) -> None:

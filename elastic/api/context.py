@@ -74,6 +74,7 @@ class TopologyContext:
         parallelism: How many tasks its component has.
         worker: The worker that it runs in.
         config: The settings of the topology with those of the component over them; read-only.
+        checkpoints: Whether the topology takes checkpoints; in one process it never does.
         source: Where the tuple that is being executed comes from; None in `tick`, `finish` and in spouts.
     """
 
@@ -89,6 +90,7 @@ class TopologyContext:
         self.parallelism = len(own)
         self.worker = worker
         self.config: Mapping[str, Any] = MappingProxyType(dict(config))
+        self.checkpoints = False  # set by whoever runs the task
         self.source: Source | None = None
         self.metrics: dict[str, Counter | Gauge] = {}
         self.on_warning: Warn | None = None  # set by whoever runs the task

@@ -28,7 +28,8 @@ class DataFrameSink(Presets, StatefulBolt):
 
     Each task writes segments: files of up to `rows` rows, and one after each `tick_interval` in which something came (0.5 s, if `bolt(...)`
     does not say otherwise). A segment appears whole, has a number, and is never changed, so Spark reads each row once, also when it reads
-    a batch again. The number of the next segment and the rows that are in none yet are the task's state, and move with it.
+    a batch again. The number of the next segment and the rows that are in none yet are the task's state, and move with it. In a topology
+    with checkpoints rows are written when a checkpoint that has them is complete: each once, also after a crash, and as much later.
 
     Args:
         pipe: A directory that the topology's nodes and Spark's executors reach: a path, or a URI that pyarrow opens.
@@ -53,6 +54,10 @@ class DataFrameSink(Presets, StatefulBolt):
         self.number = -1  # of the next segment; -1: this task has written none
         self.pending: list[pa.RecordBatch] = []
         self.count = 0  # rows of those
+        self.sealed: list[
+            tuple[int, int, bytes]
+        ] = []  # checkpoint, number and content of segments that wait for it
+        self.read_for = -1  # the checkpoint that the state is about to be read for; -1: none
         self.saved = False  # what is pending is somewhere else, if this task does not go on
         self.unread = 0  # bytes of segments, as known at the last look
         self.files: Pipe | None = None
@@ -66,14 +71,15 @@ class DataFrameSink(Presets, StatefulBolt):
         self.written = context.counter("rows_written")
 
     def get_state(self) -> object:
-        self.saved = True
+        self.saved, self.read_for = self.read_for < 0, -1
         return {
             "number": self.number,
+            "sealed": self.sealed,
             "pending": segments.encoded(self.pending, self.schema) if self.pending else b"",
         }
 
     def set_state(self, state: Any) -> None:
-        self.number = state["number"]
+        self.number, self.sealed = state["number"], list(state["sealed"])
         self.pending = segments.decoded(state["pending"]) if state["pending"] else []
         self.count = sum(b.num_rows for b in self.pending)
 
@@ -90,30 +96,60 @@ class DataFrameSink(Presets, StatefulBolt):
         self.saved = False
         self.pending.append(fitting)
         self.count += batch.num_rows
-        if self.count >= self.most:
+        if self.count >= self.most and not self.context.checkpoints:
             self._write()
 
     def tick(self) -> None:
-        self._write()
+        self.saved = False
+        if not self.context.checkpoints:
+            self._write()
 
     def finish(self) -> None:
-        self._write()
+        self._write_all()
 
     def cleanup(self) -> None:
         if not self.saved:  # the topology was killed
-            self._write()
+            self._write_all()
+
+    def checkpoint_begins(self, number: int) -> None:
+        if self.count:
+            self.sealed.append((number, *self._segment()))
+            self._next()
+        self.read_for = number
+
+    def checkpoint_complete(self, number: int) -> None:
+        while self.sealed and self.sealed[0][0] <= number:
+            # Where a process that has ended since has done it already, with the same number, it is the same once more.
+            self._publish(*self.sealed[0][1:])
+            del self.sealed[0]
+
+    def _write_all(self) -> None:
+        if self.sealed:
+            self.checkpoint_complete(self.sealed[-1][0])
+        self._write()
 
     def _write(self) -> None:
-        assert self.files is not None and self.written is not None
-        if not self.count:
-            return
+        if self.count:
+            self._publish(*self._segment())
+            self._next()
+
+    def _segment(self) -> tuple[int, bytes]:
+        """Number and content of a segment with all that is pending."""
+        assert self.files is not None
         if self.number < 0:
             self.number = segments.end(self.files, self.folder)
             segments.tidy(self.files, self.folder)
-        content = segments.encoded(self.pending, self.schema)
-        self.files.write(segments.name(self.folder, self.number), content)
+        return self.number, segments.encoded(self.pending, self.schema)
+
+    def _next(self) -> None:
+        """What was pending is in a segment."""
+        assert self.written is not None
         self.written.inc(self.count)
         self.number, self.pending, self.count = self.number + 1, [], 0
+
+    def _publish(self, number: int, content: bytes) -> None:
+        assert self.files is not None
+        self.files.write(segments.name(self.folder, number), content)
         self.unread += len(content)
 
     def _slow_down(self) -> None:

@@ -32,8 +32,9 @@ class DataFrameSpout(StatefulSpout):
     attempts of Spark's tasks have written is not read, nor a batch that Spark commits again. How far a task has come is its state, and
     moves with it. It ends after what was written with `option("last", True)`, or `elastic.spark.finish`.
 
-    A process that crashes takes along what its tasks have emitted and nobody has worked off; the entry that was being read is read again
-    from its beginning (`docs/guide.md`, "What a crash costs").
+    In a topology with checkpoints what has been read stays in the pipe until one that knows of it is complete, and a crash costs nothing.
+    Without, a process that crashes takes along what its tasks have emitted and nobody has worked off; the entry that was being read is read
+    again from its beginning (`docs/guide.md`, "What a crash costs").
 
     Args:
         pipe: A directory that the topology's nodes and Spark's executors reach: a path, or a URI that pyarrow opens.
@@ -52,6 +53,10 @@ class DataFrameSpout(StatefulSpout):
         self.entry = -1  # that is being read; -1: this task has not begun
         self.part = 0  # of those that are for this task
         self.row = 0  # of that part, the next one
+        self.unsaid: list[int] = []  # entries that it has read, and that no checkpoint knows of
+        self.cuts: dict[int, int] = {}  # the entry that it was at, by checkpoint
+        self.saved = False  # what is unsaid is somewhere else, if this task does not go on
+        self.read_for = -1  # the checkpoint that its state is about to be read for; -1: none
         self.log: Log | None = None
         self.reading: Iterator[pa.RecordBatch] | None = None
         self.rows: Counter | None = None
@@ -62,11 +67,43 @@ class DataFrameSpout(StatefulSpout):
         self.rows = context.counter("rows_read")
 
     def get_state(self) -> object:
-        return {"entry": self.entry, "part": self.part, "row": self.row}
+        self.saved, self.read_for = self.read_for < 0, -1
+        return {
+            "entry": self.entry,
+            "part": self.part,
+            "row": self.row,
+            "unsaid": self.unsaid,
+            "cuts": self.cuts,
+        }
 
     def set_state(self, state: Any) -> None:
         self.entry, self.part, self.row = state["entry"], state["part"], state["row"]
+        self.unsaid, self.cuts = list(state["unsaid"]), dict(state["cuts"])
         self.reading = None
+
+    def checkpoint_begins(self, number: int) -> None:
+        self.cuts[number] = self.entry
+        self.read_for = number
+
+    def checkpoint_complete(self, number: int) -> None:
+        cut = self.cuts.get(number)
+        if cut is not None:
+            self._say([e for e in self.unsaid if e < cut])
+            self.cuts = {n: e for n, e in self.cuts.items() if n > number}
+
+    def cleanup(self) -> None:
+        if not self.saved:  # the topology has ended
+            self._say(self.unsaid)
+
+    def _say(self, entries: list[int]) -> None:
+        """Let Spark's side know that these have been read: they are removed."""
+        assert self.log is not None
+        index, tasks = self.context.index, self.context.parallelism
+        for number in list(entries):
+            entry = self.log.entry(number)
+            if entry is not None:  # else it was said before, by a process that has ended since
+                self.log.took(Taken(index, tasks, number), entry.of(index, tasks))
+            self.unsaid.remove(number)
 
     def next_batch(self) -> float | None:
         try:
@@ -86,6 +123,7 @@ class DataFrameSpout(StatefulSpout):
 
     def _next(self) -> float | None:
         assert self.log is not None and self.rows is not None
+        self.saved = False
         index, tasks = self.context.index, self.context.parallelism
         if self.entry < 0:
             self.entry = self.log.begin(index, tasks)
@@ -108,7 +146,10 @@ class DataFrameSpout(StatefulSpout):
 
     def _took(self, entry: Entry, parts: list[Part]) -> float:
         assert self.log is not None
-        self.log.took(Taken(self.context.index, self.context.parallelism, entry.number), parts)
+        if self.context.checkpoints:
+            self.unsaid.append(entry.number)
+        else:
+            self.log.took(Taken(self.context.index, self.context.parallelism, entry.number), parts)
         if entry.last:
             self.exhausted()
         self.entry, self.part, self.row = entry.number + 1, 0, 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
+from elastic.api.components import Component, overrides
 from elastic.api.settings import setting
 from elastic.errors import Superseded, Unavailable
 from elastic.migration.snapshot import TaskLinks
@@ -62,7 +63,7 @@ class Snapshots:
         self._copies: int = setting(COPIES, worker.spec.config)
         self._lock = threading.Lock()
         self._id = ""
-        self._wanted = self._given_up = 0
+        self._wanted = self._given_up = self._complete = 0
         self._taken: Taken | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
@@ -91,6 +92,7 @@ class Snapshots:
             copy = checkpoints.copying and checkpoints.newest != self._copying
             if copy:
                 self._copying = checkpoints.newest
+            before, self._complete = self._complete, max(self._complete, ticket_of(checkpoints))
             stale = [] if checkpoints.under_way else list(self._ahead.values())
         for ahead in stale:
             ahead.task.between_slices(functools.partial(self._forget, ahead))
@@ -98,6 +100,19 @@ class Snapshots:
             self._copy_ahead(checkpoints.newest)
         for task in list(self._worker.tasks.values()):
             task.marks.look_for_checkpoint()
+            if before != self._complete:
+                self.tell(task)
+
+    def tell(self, task: Task) -> None:
+        """Have a task know of the newest complete checkpoint, if it cares, and is in that. From any thread."""
+        if self._complete and overrides(task.component, "checkpoint_complete", Component):
+            task.between_slices(functools.partial(self._tell, task, self._complete))
+
+    def _tell(self, task: Task, ticket: int) -> None:
+        """On its executor's thread, between two slices."""
+        if task.prepared and task.marks.checkpoint >= ticket and not (task.closed or task.stopped):
+            number = number_of(ticket)
+            task.failures.guarded(lambda: task.component.checkpoint_complete(number))
 
     def take(self, task: Task, ticket: int) -> None:
         """Read the state of a task that is between all that is before a checkpoint and all that is after it. On its executor's thread."""
@@ -107,6 +122,8 @@ class Snapshots:
             id = self._id
         key = snapshot_key(self._worker.spec.name, id, ticket, task.id)
         try:
+            if task.prepared:
+                task.component.checkpoint_begins(number_of(ticket))
             ahead = self._ahead.pop(task.id, None)
             rest = ahead.rest() if ahead is not None and ahead.ticket == ticket else None
             if rest is not None:
@@ -273,6 +290,11 @@ class Snapshots:
         return taken if taken.ticket == ticket else None
 
 
+def ticket_of(checkpoints: Checkpoints) -> int:
+    """That of the newest complete one; 0: there is none."""
+    return checkpoints.complete.ticket if checkpoints.complete is not None else 0
+
+
 def nodes_of(own: NodeId, living: Mapping[WorkerId, Incarnation], copies: int) -> Nodes:
     """The nodes whose stores keep what is taken on one: itself, and those that follow it among those on which the topology runs."""
     others = sorted({node_of(w) for w in living} - {own})
@@ -299,6 +321,7 @@ def _put_in(worker: Worker, task: Task, engine: EngineState, stored: StoredState
     if task.spec.stateful:
         Arrival(task.component).put(stored.meta, stored.named[own:], stored.pieces[own:])
     task.go_back(engine)
+    task.component.checkpoint_complete(number_of(engine.checkpoint))
     if begins_anew(task):
         worker.on_task_event(
             task,

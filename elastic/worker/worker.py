@@ -284,6 +284,7 @@ class Worker:
         if self.history.has_lost_state(number):
             task.context.gauge("state_lost").set(1.0)
         task.marks.finished = self.history.has_finished(number)
+        task.context.checkpoints = self.generation > 0
         return task
 
     def will_start(self, task: int) -> None:
@@ -314,6 +315,7 @@ class Worker:
             if task.marks.finished or task.marks.drained:
                 task.marks.say_again(tuple(task.outputs.outs))
             task.go_on()
+            self.snapshots.tell(task)
             place = self.assigned.executor_of(task.id)
             found = self.executors.named.get(place) if place is not None else None
             if found is not None:

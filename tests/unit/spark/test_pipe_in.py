@@ -135,16 +135,17 @@ def seen(log: Log, batch: int) -> set[int]:
     return found
 
 
+def _state(monkeypatch: pytest.MonkeyPatch, **wrong: int) -> None:
+    true = DataFrameSpout.get_state
+    monkeypatch.setattr(DataFrameSpout, "get_state", lambda self: {**true(self), **wrong})  # type: ignore[dict-item]
+
+
 def no_row_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        DataFrameSpout, "get_state", lambda self: {"entry": self.entry, "part": self.part, "row": 0}
-    )
+    _state(monkeypatch, row=0)
 
 
 def no_part_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        DataFrameSpout, "get_state", lambda self: {"entry": self.entry, "part": 0, "row": self.row}
-    )
+    _state(monkeypatch, part=0)
 
 
 def everything_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:

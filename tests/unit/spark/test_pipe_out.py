@@ -95,7 +95,9 @@ def test_each_row_once_and_in_order() -> None:
 
 
 def nothing_pending_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DataFrameSink, "get_state", lambda self: {"number": self.number, "pending": b""})
+    monkeypatch.setattr(
+        DataFrameSink, "get_state", lambda self: {"number": self.number, "pending": b"", "sealed": []}
+    )
 
 
 def no_number_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
