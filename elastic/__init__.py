@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from elastic.errors import ElasticError
     from elastic.flow.flow import Flow
     from elastic.local import LocalCluster, LocalRun
+    from elastic.multilang.bolts import ShellBatchBolt, ShellBolt
+    from elastic.multilang.spouts import ShellSpout
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,9 @@ __all__ = [
     "LocalCluster",
     "LocalRun",
     "Sessions",
+    "ShellBatchBolt",
+    "ShellBolt",
+    "ShellSpout",
     "Sliding",
     "Spout",
     "StatefulBolt",
@@ -75,6 +80,8 @@ _HOMES = {
     "elastic.errors": ("ElasticError",),
     "elastic.flow.flow": ("Flow",),
     "elastic.local": ("LocalCluster", "LocalRun"),
+    "elastic.multilang.bolts": ("ShellBatchBolt", "ShellBolt"),
+    "elastic.multilang.spouts": ("ShellSpout",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
