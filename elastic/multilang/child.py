@@ -30,7 +30,7 @@ LONGEST_LINE = 2000
 GRACE = 2.0
 """Seconds that a process has to end when its input has."""
 _CHUNK = 1 << 16
-_MOMENT = 0.5
+_MOMENT = 2.0
 """Seconds for what the process has left in its pipes, or for its exit code."""
 
 
@@ -185,8 +185,8 @@ class Child:
         return f"ended with exit code {code}"
 
     def last_lines(self) -> list[str]:
-        """The last that it wrote to stderr."""
-        return self._errors.last(0.0 if self.living else _MOMENT)
+        """The last that it wrote to stderr; when it has been ended, with all that it had written by then."""
+        return list(self._errors.last)
 
     def end(self, grace: float = GRACE) -> None:
         """End it: its input ends, and after so many seconds it is killed with what is in its session. Safe to call twice."""
@@ -213,19 +213,18 @@ class Child:
 
 
 class _Errors:
-    """Passes on what a process writes to stderr, line by line, and keeps the last lines. Its thread ends with the pipe, or by `close`."""
+    """Passes on what a process writes to stderr, line by line. Its thread ends with the pipe, or by `close`.
+
+    Attributes:
+        last: The last lines.
+    """
 
     def __init__(self, fd: int, name: str) -> None:
         self._fd, self._name = fd, name
-        self._last: deque[str] = deque(maxlen=LAST)
+        self.last: deque[str] = deque(maxlen=LAST)
         self._wake, self._woken = os.pipe()
         self._thread = threading.Thread(target=self._run, name=f"stderr-{name}", daemon=True)
         self._thread.start()
-
-    def last(self, patience: float) -> list[str]:
-        """Those lines, after waiting so many seconds for the end of the pipe."""
-        self._thread.join(patience)
-        return list(self._last)
 
     def close(self) -> None:
         """Have the thread end: what has been written by now is passed on before."""
@@ -243,7 +242,7 @@ class _Errors:
             ready = {fd for fd, _ in poll.poll()}
             if self._fd not in ready:
                 break
-            data = os.read(self._fd, _CHUNK)
+            data = os.read(self._fd, _CHUNK if self._wake not in ready else 0)
             *lines, begun = (begun + data).split(b"\n")
             if len(begun) > _CHUNK or not data:
                 lines, begun = [*lines, *([begun] if begun else [])], b""
@@ -258,6 +257,6 @@ class _Errors:
         text = line.decode("utf-8", "replace").rstrip("\r")
         if len(text) > LONGEST_LINE:
             text = text[:LONGEST_LINE] + "..."
-        self._last.append(text)
+        self.last.append(text)
         with suppress(OSError, ValueError):  # there may be no stderr
             sys.stderr.write(f"{self._name}: {text}\n")

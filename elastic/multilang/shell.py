@@ -146,9 +146,10 @@ class Shell(Component):
 
     def _lost(self, why: str) -> ExecutionError:
         """It is of no more use: end it. Returns what there is to say."""
-        assert self._child is not None
-        lines = self._child.last_lines()
+        child = self._child
+        assert child is not None
         self._end(0.0)
+        lines = child.last_lines()
         said = f" It reported: {self._reported}." if self._reported else ""
         self._reported, self._refused = "", None
         written = "".join(f"\n    {line}" for line in lines)

@@ -145,6 +145,7 @@ CASES = [
         for log in ("apache", "hdfs", "openssh", "zookeeper")
     ),
     Example("flow_words.py", "alice.txt", {"output": shares}),
+    Example("multilang.py", "alice.txt", {"output": words}),
 ]
 
 
@@ -159,6 +160,12 @@ def take(name: str, into: Path) -> Path:
 @pytest.mark.parametrize("example", CASES, ids=lambda e: f"{e.file}-{e.text}")
 def test_run(example: Example, tmp_path: Path) -> None:
     example.check(take(example.text, tmp_path), "run", "--executors", "2")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_run_with_node(tmp_path: Path) -> None:
+    example = Example("multilang.py", "alice.txt", {"output": words}, ("--language", "node"))
+    example.check(take("alice.txt", tmp_path), "run", "--executors", "2")
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,8 @@ while True:
         emit(list(kept))
         continue
     elif mode == "large-answer":  # writes much before it reads anything
-        for _ in range(3000):
-            say(command="emit", tuple=["x" * 1000])
+        for _ in range(20_000):
+            say(command="emit", tuple=["x" * 20])
     say(command="ack", id=tup["id"])
     if mode == "dies-later":
         read()
