@@ -177,7 +177,7 @@ class ShellBolt(Shell, Bolt):
         self.context.warn("shell-failed", f"{self._who} failed a tuple that it had kept. {self._reported}")
 
     def _stray(self, does: str, id: object) -> None:
-        if id in self._ticked:  # it has answered the heartbeat sooner
+        if str(id) in self._ticked:  # it has answered the heartbeat sooner
             return
         self.context.warn(
             "shell-stray-answer",

@@ -94,10 +94,8 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, waiting a moment for that; None: it runs."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(_MOMENT)
-        return None
+        """What it ended with; None: it runs."""
+        return self._process.poll()
 
     def send(self, data: bytes) -> None:
         """Write something, now or while it is listened to.
@@ -176,6 +174,8 @@ class Child:
             raise Lost(f"writes a message of more than {LARGEST >> 20} MiB without its end, {shown(head)}")
 
     def _how_it_ended(self) -> str:
+        with suppress(subprocess.TimeoutExpired):  # its output ends a moment before it does
+            self._process.wait(_MOMENT)
         code = self.exit_code
         if code is None:
             return "has closed its output and runs on"

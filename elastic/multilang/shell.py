@@ -220,11 +220,12 @@ class Shell(Component):
                 told = messages.known_targets(
                     self.context, stream, dict(zip(self._streams[stream][0], values, strict=True))
                 )
-            self._on_emit(message)
+            self._on_emit(message, taken=True)
         except Lost:
             raise
         except Exception as e:  # noqa: BLE001 - the tuple is to blame, as where Python emits it; the process waits for an answer
             self._refused = self._refused or e
+            self._on_emit(message, taken=False)
         if not task and message.get("need_task_ids", True) and self._child is not None:
             self._child.send(messages.encode(told))
 
@@ -277,8 +278,8 @@ class Shell(Component):
     def _on_fail(self, id: object) -> None:
         raise Lost(f"fails tuple {id!r}, and was given none")
 
-    def _on_emit(self, message: Message) -> None:
-        """It has emitted something."""
+    def _on_emit(self, message: Message, *, taken: bool) -> None:
+        """It has emitted something, which was taken or could not be."""
 
     def _ticks(self) -> float | None:
         seconds: float | None = setting("tick_interval", self.context.config)

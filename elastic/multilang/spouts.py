@@ -34,7 +34,7 @@ class ShellSpout(Shell, Spout):
     """
 
     def prepare(self, context: TopologyContext) -> None:
-        self._ids: deque[Any] = deque()  # to be acknowledged
+        self._answers: deque[tuple[str, Any]] = deque()  # to what it has emitted: `ack` or `fail`, and the id
         self._synced = False
         self._deaf = False  # it does not answer to `activate`
         super().prepare(context)
@@ -47,17 +47,13 @@ class ShellSpout(Shell, Spout):
         self._reported = ""
         try:
             self._ask({"command": "next"})
-            for _ in range(len(self._ids)):
-                self._ask({"command": "ack", "id": self._ids.popleft()})
+            for _ in range(len(self._answers)):
+                answer, id = self._answers.popleft()
+                self._ask({"command": answer, "id": id})
         except Silent:
             raise self._lost(f"has not answered for {self.timeout:g} s") from None
         except Lost as e:
-            self._ids.clear()
-            if self._child is not None and self._child.exit_code == 0 and not self._reported:
-                self._end()
-                self.exhausted()
-            else:
-                raise self._lost(str(e)) from None
+            self._come_to_its_end(e)
         self._raise_refused()
         return None
 
@@ -78,9 +74,17 @@ class ShellSpout(Shell, Spout):
                 "shell-deaf",
                 f"{self._who} does not answer {command!r}, and is told no more when the topology is activated or deactivated.",
             )
-        except Lost:
-            pass  # whoever asks it for a tuple says so
+        except Lost as e:
+            self._come_to_its_end(e)
         self._raise_refused()
+
+    def _come_to_its_end(self, error: Lost) -> None:
+        """It has no more to say. Raises ExecutionError: that was no orderly end."""
+        self._answers.clear()
+        if self._child is None or self._child.exit_code != 0 or self._reported:
+            raise self._lost(str(error)) from None
+        self._end()
+        self.exhausted()
 
     def _ask(self, message: Message, timeout: float | None = None) -> None:
         assert self._child is not None
@@ -91,10 +95,10 @@ class ShellSpout(Shell, Spout):
     def _on_sync(self) -> None:
         self._synced = True
 
-    def _on_emit(self, message: Message) -> None:
+    def _on_emit(self, message: Message, *, taken: bool) -> None:
         id = message.get("id")
         if id is None:
             return
-        if len(self._ids) >= _MOST:
+        if len(self._answers) >= _MOST:
             raise Lost(f"emits more than {_MOST:,} tuples with an id without an end")
-        self._ids.append(id)
+        self._answers.append(("ack" if taken else "fail", id))

@@ -46,6 +46,14 @@ def test_acknowledgements_follow_what_was_emitted_and_it_is_activated_first() ->
     assert json.loads(values[-1]) == [["activate"], ["ack", 0], ["ack", 1]]
 
 
+def test_what_cannot_be_taken_fails() -> None:
+    tester = SpoutTester(spout("refused", 2))
+    with pytest.raises(ExecutionError, match="takes a list of 1 values"):
+        tester.run()
+    assert tester.run() == [("failed odd",), ("1",)]
+    tester.close()
+
+
 def test_it_is_told_when_the_topology_rests() -> None:
     tester = SpoutTester(spout("heard", 1))
     tester.component.deactivate()  # type: ignore[attr-defined]

@@ -22,6 +22,9 @@ while True:
             sys.exit(5 if mode == "dies" else 0)
         if mode == "waits" and len(pending) >= 2:
             pass  # as many do: nothing until something is acknowledged
+        elif mode == "refused" and n == 0:
+            emit("too", "many", id="odd")
+            n += 1
         elif n < most:
             if mode in ("waits", "heard"):
                 pending.add(n)
@@ -29,6 +32,8 @@ while True:
             else:
                 emit(str(n))
             n += 1
+    elif what == "fail":
+        emit(f"failed {message['id']}")
     elif what == "ack":
         pending.discard(message["id"])
         heard.append(["ack", message["id"]])
