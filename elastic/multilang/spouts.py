@@ -38,12 +38,18 @@ class ShellSpout(Shell, Spout):
         self._synced = False
         self._deaf = False  # it does not answer to `activate`
         super().prepare(context)
-        self._tell("activate")
+        try:
+            self._tell("activate")
+        except BaseException:  # who is not prepared is not cleaned up
+            self._end(0.0)
+            raise
 
     def next_tuple(self) -> float | None:
         if self._child is None:
             self._ready()
             self._tell("activate")
+            if self._child is None:
+                return None
         self._reported = ""
         try:
             self._ask({"command": "next"})
@@ -80,7 +86,6 @@ class ShellSpout(Shell, Spout):
 
     def _come_to_its_end(self, error: Lost) -> None:
         """It has no more to say. Raises ExecutionError: that was no orderly end."""
-        self._answers.clear()
         if self._child is None or self._child.exit_code != 0 or self._reported:
             raise self._lost(str(error)) from None
         self._end()
@@ -91,6 +96,9 @@ class ShellSpout(Shell, Spout):
         self._synced = False
         self._child.send(messages.encode(message))
         self._listen(lambda: self._synced, timeout)
+
+    def _on_start(self) -> None:
+        self._answers.clear()
 
     def _on_sync(self) -> None:
         self._synced = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_what_cannot_be_taken_fails() -> None:
         tester.run()
     assert tester.run() == [("failed odd",), ("1",)]
     tester.close()
+
+
+def test_one_that_has_nothing() -> None:
+    tester, values = run(spout("nothing", 0))
+    assert values == [] and tester.exhausted
+
+
+def test_what_it_cannot_emit_as_it_begins_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ExecutionError, match="takes a list of 1 values"):
+        SpoutTester(spout("odd-beginning", 1))
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_is_told_when_the_topology_rests() -> None:

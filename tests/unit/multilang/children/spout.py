@@ -38,6 +38,10 @@ while True:
         pending.discard(message["id"])
         heard.append(["ack", message["id"]])
     else:
+        if mode == "nothing":
+            sys.exit(0)
+        if mode == "odd-beginning":
+            emit("too", "many")
         heard.append([what])
         if mode == "deaf":
             continue
