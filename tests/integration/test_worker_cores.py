@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from cli_harness import Cluster, wait_until, with_job
+from cli_harness import LIMIT, Cluster, wait_until, with_job
 
 pytestmark = [
     pytest.mark.skipif(
@@ -64,9 +64,19 @@ def topology(args):
 '''
 
 
+WAITS = """
+import sys, time
+from elastic.cluster.cores import Core
+core, end = Core(), time.monotonic() + float(sys.argv[1])
+while core.keep() is None and time.monotonic() < end:
+    time.sleep(0.2)
+print(core.kept)
+"""
+
+
 def some_are_free() -> bool:
-    """Whether there is a core that no other worker of this user keeps to: of another cluster that runs beside this."""
-    words = [sys.executable, "-c", "from elastic.cluster.cores import Core; print(Core().keep())"]
+    """Whether there is a core that no other worker of this user keeps to, or soon is: clusters that run beside this have workers, too."""
+    words = [sys.executable, "-c", WAITS, str(LIMIT)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout != "None\n"
 
 
