@@ -1,45 +1,67 @@
-"""Runs the tests in two processes side by side: those of parts, with some of the others, and those of whole clusters. Each takes about as
-long as the other.
+"""Runs the tests in a few processes side by side, which take them from one list, file by file: the first begins at its start, with tests
+of parts, which want a core; the others at its end, with those of whole clusters, which wait as long as they work. So all of them end about
+at the same time, whatever the tests take.
 
-    python tools/run_tests.py [arguments of pytest ...]
+    python tools/run_tests.py [--beside COMMAND] [arguments of pytest ...]
 
-The second group's output is shown as it comes, the first group's when it has ended. Ends with the worse of the two results.
+The last process's output is shown as it comes, the others', and that of a command that the shell runs beside them, when it has ended.
+Ends with the worst of the results.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
-WITH_PARTS = ["tests/integration/test_launcher_spark.py", "tests/integration/test_examples.py"]
-"""Tests of whole clusters that last, and use nothing that others have started: one group would take much longer than the other."""
-PARTS = ["tests/unit", "protocol_tests", "tests/contract", *WITH_PARTS]
-CLUSTERS = ["tests/integration", *(f"--ignore={path}" for path in WITH_PARTS)]
+import pytest
+
+PATHS = ["tests/contract", "protocol_tests", "tests/unit", "tests/integration"]
+GROUPS = min(3, (os.cpu_count() or 1) + 1)
+"""One more than cores: clusters wait for a third of their time."""
 NOTHING_CHOSEN = 5
 """pytest's exit code when `-k` or `-m` has chosen none."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run both; returns the exit code."""
+    """Run all; returns the exit code."""
+    beside: list[str] = []
+    if arguments[:1] == ["--beside"]:
+        beside = ["sh", "-c", arguments[1]]
+        arguments = arguments[2:]
     if any(not a.startswith("-") and ("/" in a or a.endswith(".py")) for a in arguments):
-        return subprocess.call([sys.executable, "-m", "pytest", *arguments])  # chosen by file
+        chosen = [sys.executable, "-m", "pytest", *arguments]  # by file
+        return max(result(subprocess.call(c, env=_environment())) for c in (beside, chosen) if c)
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+b") as output:
-        parts = subprocess.Popen(_command(PARTS, arguments), stdout=output, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryDirectory() as taken, contextlib.ExitStack() as stack:
+        commands = [_command(number, Path(taken), arguments) for number in range(GROUPS)]
+        if beside:
+            commands.insert(0, beside)
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+b")) for _ in commands[1:]]
+        running: list[subprocess.Popen[bytes]] = []
         try:
-            clusters = subprocess.call(_command(CLUSTERS, arguments))
-            code = parts.wait()
+            for command, output in zip(commands, [*outputs, None], strict=True):
+                running.append(
+                    subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment())
+                )
+            codes = [one.wait() for one in running]
         except BaseException:
-            parts.terminate()
-            parts.wait()
+            for one in running:
+                one.terminate()
+            for one in running:
+                one.wait()
             raise
-        output.seek(0)
-        sys.stdout.buffer.write(output.read())
+        for file in outputs:
+            file.seek(0)
+            sys.stdout.buffer.write(file.read())
         sys.stdout.flush()
-    print(f"== Both groups took {time.monotonic() - began:.0f} s: parts {code}, clusters {clusters}")
-    return max(result(code), result(clusters))
+    print(f"== All of it took {time.monotonic() - began:.0f} s: {', '.join(map(str, codes))}")
+    return max(map(result, codes))
 
 
 def result(code: int) -> int:
@@ -49,9 +71,87 @@ def result(code: int) -> int:
     return 0 if code == NOTHING_CHOSEN else code
 
 
-def _command(paths: list[str], arguments: list[str]) -> list[str]:
-    # Without a shared cache: two writers.
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, *paths]
+def _command(number: int, taken: Path, arguments: list[str]) -> list[str]:
+    # Without a shared cache: several writers. Without percentages: nobody knows how much a group will take.
+    own = ["-p", "no:cacheprovider", "-o", "console_output_style=classic", "-p", "tools.run_tests"]
+    backwards = ["--backwards"] if number else []
+    return [sys.executable, "-m", "pytest", *own, f"--taken={taken}", *backwards, *arguments, *PATHS]
+
+
+def _environment() -> dict[str, str]:
+    # The tests start more than a thousand processes: each would compile what it imports, which takes as long as all else in its start.
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options by which a group is told what it shares with the others (pytest calls this)."""
+    parser.addoption(
+        "--taken", type=Path, help="directory with an entry for each file that a group has taken"
+    )
+    parser.addoption("--backwards", action="store_true", help="take the last files first")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take from the list (pytest calls this)."""
+    if not config.option.collectonly:
+        config.pluginmanager.register(Share(config.option.taken, config.option.backwards))
+
+
+class Share:
+    """A plugin for pytest: it finds all files, but imports only those that no other group has taken, when their turn has come.
+
+    Args:
+        taken: Directory with an entry for each file that a group has taken.
+        backwards: Whether the last ones are taken first.
+    """
+
+    def __init__(self, taken: Path, backwards: bool) -> None:
+        self._taken = taken
+        self._backwards = backwards
+        self._files: list[pytest.Module] = []
+        self._found = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
+        """A file seems to be empty until all are found."""
+        if self._found or not isinstance(collector, pytest.Module):
+            return None
+        self._files.append(collector)
+        return pytest.CollectReport(collector.nodeid, "passed", None, [])
+
+    def pytest_report_collectionfinish(self) -> str:
+        """What else there is instead."""
+        return f"{len(self._files)} files, of which this group takes one after the other"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run them, as pytest's own loop does."""
+        self._found = True
+        items = self._items(session)
+        item = next(items, None)
+        while item is not None:
+            following = next(items, None)  # which decides which fixtures go on
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+            item = following
+        return True
+
+    def _items(self, session: pytest.Session) -> Iterator[pytest.Item]:
+        for file in reversed(self._files) if self._backwards else self._files:
+            try:
+                (self._taken / file.nodeid.replace("/", "+")).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            items = list(session.genitems(file))
+            session.config.hook.pytest_collection_modifyitems(
+                session=session, config=session.config, items=items
+            )
+            session.testscollected += len(items)
+            session.items += items
+            yield from items
 
 
 if __name__ == "__main__":
