@@ -15,6 +15,9 @@ SECONDS ?=
 SEED ?= 1
 CHAOS_ARGS ?=
 
+# Here, for a line of a recipe that names make is carried out by `make --dry-run`, too.
+CHECKS := $(MAKE) --no-print-directory types imports protos
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow check lint types imports protos setup lock proto format bench chaos clean
 
@@ -24,9 +27,9 @@ help: ## Show this list
 demo: setup ## Run the demonstration on Spark: tasks move while they count, and five phases of load with elasticity and without
 	@$(PY) -m examples.demo $(if $(STORE),--store $(STORE)) $(DEMO_ARGS)
 
-test: check ## Run everything: style, types, imports, protos, all tests
-	@echo "== Tests"
-	@$(PY) tools/run_tests.py -m "not slow" $(PYTEST_ARGS)
+test: lint ## Run everything: style, types, imports, protos, all tests
+	@echo "== Tests; types, imports and protos beside them"
+	@$(PY) tools/run_tests.py --beside "$(CHECKS)" -m "not slow" $(PYTEST_ARGS)
 
 slow: setup ## Run the tests that take long: a few rounds of chaos, two runs of five phases
 	@$(PY) -m pytest -m slow $(PYTEST_ARGS)
