@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -63,6 +64,24 @@ def test_setting_up_ends_with_how_to_have_the_command(target: str, said: bool) -
     assert ("'. .venv/bin/activate' and see 'elastic --help'.\"" in done.stdout) == said, (
         "whoever asks for something else has set up in passing"
     )
+
+
+def test_what_is_installed_is_compiled_and_the_tests_of_packages_are_not(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("setup", ROOT / "tools" / "setup.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    venv = tmp_path / "tests" / "venv"
+    packages = venv / "lib" / "python3.11" / "site-packages"
+    for name in ("a/tests/test_a.py", "a/made/for/__init__.py", "a/testing/b.py", "c.py", "tests/d.py"):
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text("x = 1")
+    (packages / "broken.py").write_text("x = ")
+    (venv / "bin").mkdir()
+    script(venv / "bin" / "python", f'exec {sys.executable} "$@"')
+    tool.compile_modules(venv)
+    compiled = {str(p.relative_to(packages)).split(".")[0] for p in packages.rglob("*.pyc")}
+    assert compiled == {"a/made/for/__pycache__/__init__", "a/testing/__pycache__/b", "__pycache__/c"}
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "tools/stubs.lock"])
