@@ -215,6 +215,9 @@ def test_progress_whose_write_was_not_answered_is_written_again() -> None:
         history=SimpleNamespace(forsaken=frozenset, started=none, finished=none, finish=lambda found: None),
         assigned=SimpleNamespace(epoch=3),
         drained=lambda: 0,
+        generation=0,
+        must_not_be_lost=lambda component: component.stateful,
+        snapshots=SimpleNamespace(taken=None),
     )
     coordination: Any = Coordination()
     progress = ProgressWriter(

@@ -476,7 +476,7 @@ def test_coordination_is_read_before_something_is_started_and_not_for_what_is_he
     read: list[int] = []
     monkeypatch.setattr(life._views, "read", lambda: read.append(1))
     monkeypatch.setattr(life.worker, "missing", lambda allocation: set())
-    monkeypatch.setattr(life.worker, "apply", lambda allocation, written: None)
+    monkeypatch.setattr(life.worker, "apply", lambda allocation, written, states: None)
     life.worker.tasks[2] = life.worker.tasks[3] = standing()
     life.worker.arriving[4] = SimpleNamespace()
 

@@ -316,7 +316,7 @@ def _registered(zookeeper: MemoryZooKeeper) -> None:
         _coordination=zookeeper.connect(),
         id=HERE,
         incarnation=FIRST,
-        worker=SimpleNamespace(assigned=SimpleNamespace(epoch=EPOCH)),
+        worker=SimpleNamespace(assigned=SimpleNamespace(epoch=EPOCH), generation=0),
     )
     WorkerProcess._register(me)
 

@@ -34,8 +34,9 @@ OTHERWISE = {
     "progress": {WorkerId("t@n/0"): Progress(A, Epoch(1))},
     "latest": 2,
     "plan_version": 0,
+    "checkpoints_version": 0,
 }
-WITH_A_VERSION = {"spec", "state", "assignment", "plan", "latest_version"}
+WITH_A_VERSION = {"spec", "state", "assignment", "plan", "latest_version", "checkpoints"}
 """What does not change without the version, the number or the identity beside it."""
 
 

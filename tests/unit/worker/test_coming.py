@@ -29,7 +29,9 @@ class World:
         self.submitted: list[Any] = []
         self.fed: list[Any] = []
         moving = SimpleNamespace(comes=lambda task, epoch: True, prepared=self._prepared)
-        worker: Any = SimpleNamespace(moving=moving, moves=SimpleNamespace(feed=self.fed.append))
+        worker: Any = SimpleNamespace(
+            moving=moving, moves=SimpleNamespace(feed=self.fed.append), generation=0
+        )
         stores: Any = SimpleNamespace()
         self.fetching = Fetching(worker, stores, lambda *what: self.submitted.append(what))
         self.coming = Coming(Side(TASK, EPOCH, attempt), ())
@@ -240,7 +242,7 @@ def test_the_way_to_the_stores_is_opened_once_and_waited_for_only_until_it_has_f
 def test_what_was_only_heard_of_has_to_say_that_it_is_all(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded = SimpleNamespace()
+    decoded = SimpleNamespace(generation=0)
     monkeypatch.setattr(fetching, "decode_engine", lambda pieces, streams: (decoded, decoded, 1))
     monkeypatch.setattr(fetching.move_errors, "tell", lambda *_: None)
     world.fetching._worker.streams = {}  # type: ignore[assignment]

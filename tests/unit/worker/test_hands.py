@@ -40,6 +40,7 @@ class Executor:
         self.coming: set[int] = set()
         self.calls: list[Callable[[], None]] = []
         self.looks = 0
+        self.abreast = SimpleNamespace(joined=lambda task: None)
         self.while_it_empties: Callable[[], None] = lambda: None
 
     def call(self, what: Callable[[], None]) -> None:

@@ -22,13 +22,13 @@ class Task:
     """What hands and executors know of one."""
 
     id = 1
-    prepared, closed = True, False
+    prepared, closed, stopped = True, False, False
     executor = holder = wanted_by = None
     handed_over = queued = 0
 
     def __init__(self) -> None:
         self.deferred: list[Any] = []
-        self.marks = SimpleNamespace(finished=False)
+        self.marks = SimpleNamespace(finished=False, checkpoint=0, look_for_checkpoint=lambda: None)
         self.guard = threading.RLock()
         self.outputs = SimpleNamespace(flush=lambda: None, give_to=lambda _: None, outs=())
 

@@ -95,6 +95,7 @@ class _Task(Task):
         self.rooms = 0
         self._lock = threading.RLock()
         self._queue, self._rows, self._brought = Turns(), 0, 0
+        self._apart: dict[int, int] = {}
         self._refused, self._kept_out = False, set()
         self._capacity = self._share = capacity
         self._room = self._count_room
