@@ -192,7 +192,8 @@ class Snapshots:
 
     def left(self, task: int) -> None:
         """The task runs elsewhere: nothing of it is copied here any more. From any thread."""
-        self._is_ready(task, self._copying)
+        if task in self._left:
+            self._is_ready(task, self._copying)
 
     def give_way(self, task: Task) -> None:
         """The task is to move: its state is copied for that. On its executor's thread, between two tuples."""
