@@ -156,7 +156,7 @@ class Run:
         """Kill the worker of the bolt that holds the state; returns after how many seconds a tuple came again."""
         described = self.described()
         (holder,) = [e["worker"] for e in described["executor_list"] if e["component"] == "hold"]
-        (pid,) = [w["pid"] for w in described["worker_list"] if w["id"] == holder]
+        (pid,) = [w["pid"] for w in described["worker_list"] if w["worker"] == holder]
         before = set(self.path.glob("first.*"))
         killed = time.monotonic_ns()
         os.kill(pid, signal.SIGKILL)
