@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks._pauses_job import BURST, FIRST, STRIDE, TICK
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.harness import Session, Wrong
 from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
@@ -24,13 +25,6 @@ NAME = "checkpoints"
 SUMMARY = "a stream with and without checkpoints of 16 MB a second, and how soon it goes on after a worker was killed"
 
 KEYS = 800_000
-BURST = 512
-TICK = 0.001
-"""Seconds between two looks at what is due."""
-STRIDE = 1_000_003
-"""A prime: steps of it reach all keys."""
-FIRST = 1 << 40
-"""What is counted begins here: 20 bytes an entry with its key, wherever it is written down."""
 RATE = 50_000.0
 INTERVAL = 1.0
 FILLED = 20.0

@@ -130,8 +130,7 @@ class _Tester:
         try:
             self._begin()
             if content is not None:
-                pieces = dict(content.pieces)
-                install(self.component, content.meta, [pieces[number] for number in content.order])
+                install(self.component, content.meta, content.in_order())
         except BaseException:
             self.component, self.context = old, context
             raise

@@ -99,9 +99,7 @@ def _wanted_snapshots(
     record = codec.decode(found.data, Checkpoints) if found is not None else None
     if record is None or record.id != id:
         return set(), newest
-    tickets = [record.newest] if record.under_way else []
-    if record.complete is not None:
-        tickets.append(record.complete.ticket)
+    tickets = [record.back_to, *((record.newest,) if record.under_way else ())]
     spec = coordination.get(paths.spec(topology))
     count = codec.decode(spec.data, TopologySpec).task_count if spec is not None else 0
     kept = {

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Collection
 from typing import NoReturn
 
@@ -22,7 +21,7 @@ from elastic.coordination.base import Coordination, Versioned, Watch
 from elastic.errors import Conflict, NotFound
 from elastic.model import codec
 from elastic.model.checkpoints import Checkpoints, snapshot_key
-from elastic.model.ids import Incarnation, NodeId, TopologyName, WorkerId
+from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.records import Progress
 from elastic.model.words import counted
 from elastic.supervisor.ports import WORKER_WENT_BACK
@@ -85,10 +84,7 @@ class WorkerCheckpoints:
             record = codec.decode(found.data, Checkpoints)
             if record.generation != self.generation:
                 leave(record.back)
-            with contextlib.suppress(Conflict, NotFound):
-                self._coordination.set(
-                    path, codec.encode(record.gone_back(why, time.time())), version=found.version
-                )
+            if _went_back(self._coordination, path, found, why) is not None:
                 leave(why)
 
     def fetch(self, tasks: Collection[int], stores: StateStores) -> dict[int, StoredState]:
@@ -101,26 +97,19 @@ class WorkerCheckpoints:
         complete = self._record.complete
         if complete is None:
             return {}
-        by_nodes: dict[tuple[NodeId, ...], list[int]] = defaultdict(list)
+        found: dict[int, StoredState] = {}
+        missing: list[Exception] = []
         for stored in complete.stored:
             wanted = sorted(set(stored.tasks).intersection(tasks))
-            if wanted:
-                by_nodes[stored.nodes] += wanted
-        found: dict[int, StoredState] = {}
-        errors: dict[int, Exception] = {}
-        for nodes, those in by_nodes.items():
-            for begin in range(0, len(those), LOT):
-                lot = [t for t in those[begin : begin + LOT] if t not in found]
-                keys = [
-                    (snapshot_key(self._topology, self._record.id, complete.ticket, t), complete.ticket)
-                    for t in lot
-                ]
-                for task, answer in zip(lot, stores.fetch_many(keys, nodes), strict=True):
+            for begin in range(0, len(wanted), LOT):
+                lot = wanted[begin : begin + LOT]
+                keys = [snapshot_key(self._topology, self._record.id, complete.ticket, t) for t in lot]
+                answers = stores.fetch_many([(key, complete.ticket) for key in keys], stored.nodes)
+                for task, answer in zip(lot, answers, strict=True):
                     if isinstance(answer, Exception):
-                        errors[task] = answer
+                        missing.append(answer)
                     else:
                         found[task] = answer
-        missing = [error for task, error in errors.items() if task not in found]
         if missing:
             raise next((e for e in missing if isinstance(e, NotFound)), missing[0])
         return found
@@ -152,14 +141,22 @@ def begin(
             if h.incarnation != me
         }
         if lost:
-            record = record.gone_back(
-                f"a process of worker {worker} ended with {counted(len(lost), 'task')}", time.time()
-            )
-            try:
-                coordination.set(path, codec.encode(record), version=found.version)
-            except (Conflict, NotFound):
+            why = f"a process of worker {worker} ended with {counted(len(lost), 'task')}"
+            back = _went_back(coordination, path, found, why)
+            if back is None:
                 continue
+            record = back
         return WorkerCheckpoints(coordination, topology, record)
+
+
+def _went_back(coordination: Coordination, path: str, found: Versioned, why: str) -> Checkpoints | None:
+    """Write that the topology goes back, over what was found; None: something else has been written since."""
+    record = codec.decode(found.data, Checkpoints).gone_back(why, time.time())
+    try:
+        coordination.set(path, codec.encode(record), version=found.version)
+    except (Conflict, NotFound):
+        return None
+    return record
 
 
 def leave(why: str) -> NoReturn:

@@ -118,18 +118,20 @@ class ProgressWriter:
         self, starting: set[int], records: Sequence[Progress], go_back: Callable[[str], NoReturn]
     ) -> None:
         """Tasks that another process had in this generation: with that, what was under way to them is gone as well."""
-        moves = [move.record for move in self._of().moves.participant.view.moves]
-        holders = last_holders(records, self._incarnation, moves)
-        if lost := sorted(starting & holders.keys()):
+        holders = self._holders(records)
+        if lost := starting & holders.keys():
             before = ", ".join(sorted({str(holders[t]) for t in lost}))
             go_back(f"{before} ended with {counted(len(lost), 'task')}")
 
+    def _holders(self, records: Sequence[Progress]) -> dict[int, Incarnation]:
+        """Who had each task last but this process."""
+        # Read just before this: whoever it came to may have ended before it could say since when.
+        moves = [move.record for move in self._of().moves.participant.view.moves]
+        return last_holders(records, self._incarnation, moves)
+
     def _say_lost(self, starting: set[int], records: Sequence[Progress]) -> None:
         """Tasks that an earlier process had started, with state that ended with it, and nobody has said so."""
-        worker = self._of()
-        # Read just before this: whoever it came to may have ended before it could say since when.
-        moves = [move.record for move in worker.moves.participant.view.moves]
-        holders = last_holders(records, self._incarnation, moves)
+        worker, holders = self._of(), self._holders(records)
         starting = starting & holders.keys()
         if starting:
             # A move may have said so, and have ended with all that it left before this process began.

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from elastic.api.components import Bolt, Spout
+from elastic.api.components import Bolt
 from elastic.api.fields import Fields
 from elastic.api.windows import Windows
 from elastic.errors import TopologyError
+from elastic.flow.checks import check, check_time, folding, getter
 from elastic.flow.graph import KEY_BY, Graph, Inputs, Make, Node, Own
 from elastic.flow.joins import Join, Joined, Within
-from elastic.flow.keyed import Collecting, Fold, Folding, FoldingBy, Pair, Process, Reducing
+from elastic.flow.keyed import Collecting, Fold, Folding, Pair, Process, Reducing
 from elastic.flow.steps import Call
 from elastic.flow.windows import Windowed, WindowResult
 
@@ -154,8 +153,8 @@ class Stream(_Node, Generic[T]):
             key: Makes the key of an element: str, int, float, bool, bytes, date, time, UUID, Decimal, None, or a tuple of these. Or the
                 name of an attribute, of a tuple of a field.
         """
-        function = _getter(key)
-        _check(KEY_BY, function)
+        function = getter(key)
+        check(KEY_BY, function)
         return KeyedStream(self._graph, self._add(Node(KEY_BY, (self._node,), function=function)))
 
     def through(
@@ -202,13 +201,13 @@ class Stream(_Node, Generic[T]):
         if isinstance(sink, Bolt):
             self._bolt("sink", sink, fields, "default", own)
             return
-        _check("sink", sink)
+        check("sink", sink)
         if fields is not None:
             raise TopologyError("sink(): a function gets the element as it is, and has no use for fields.")
         self._by_itself("sink", own, lambda inputs: Call(sink))
 
     def _step(self, kind: str, function: Callable[..., Any], own: Own) -> Stream[Any]:
-        _check(kind, function)
+        check(kind, function)
         return Stream(self._graph, self._add(Node(kind, (self._node,), own, function=function)))
 
     if not TYPE_CHECKING:
@@ -258,7 +257,7 @@ class KeyedStream(_Node, Generic[K, V]):
             function: Gets what there is and an element; returns what there is then.
             final: As of `count`.
         """
-        _check("reduce", function)
+        check("reduce", function)
         return self._fold("reduce", Reducing(function), final, Own(name, tasks, executors))
 
     def fold(
@@ -278,7 +277,7 @@ class KeyedStream(_Node, Generic[K, V]):
             add: Gets what there is and an element; returns what there is then: something new, or the same, changed.
             final: As of `count`. With each element a copy is given of what there is, which costs the more the larger that is.
         """
-        return self._fold("fold", _folding(begin, add, None), final, Own(name, tasks, executors))
+        return self._fold("fold", folding(begin, add, None), final, Own(name, tasks, executors))
 
     def process(
         self,
@@ -294,7 +293,7 @@ class KeyedStream(_Node, Generic[K, V]):
             function: Gets the key, what it has kept for it or None, and the element. Returns a pair: what to keep, where None forgets the
                 key, and what to give, in a list, say.
         """
-        _check("process", function)
+        check("process", function)
         return self._by_itself("process", Own(name, tasks, executors), lambda inputs: Process(function))
 
     def window(
@@ -313,7 +312,7 @@ class KeyedStream(_Node, Generic[K, V]):
             lateness: Seconds by which an element may come after later ones of the same task that sends it.
             idle: Seconds after which a task that has sent nothing does not hold up windows; `math.inf`: it always does.
         """
-        _check_time("window", time)
+        check_time("window", time)
         return WindowedStream(self._graph, self._node, windows, time, lateness, idle)
 
     def join(
@@ -340,8 +339,8 @@ class KeyedStream(_Node, Generic[K, V]):
             lateness, idle: As of `window`.
         """
         self._same_flow(other, KeyedStream, "join()")
-        _check_time("join", time)
-        _check_time("join", other_time)
+        check_time("join", time)
+        check_time("join", other_time)
         # A stream with itself: which side an element is from is known by the stream that it comes on.
         right = self._add(replace(other._node)) if other._node is self._node else other._node
 
@@ -424,7 +423,7 @@ class WindowedStream(_Node, Generic[K, V]):
         executors: int | None = None,
     ) -> Stream[WindowResult[K, V]]:
         """What a function of two makes of the elements. Over `Sessions` it makes of two of them one, too."""
-        _check("reduce", function)
+        check("reduce", function)
         return self._fold("reduce", Reducing(function), Own(name, tasks, executors))
 
     def fold(
@@ -444,7 +443,7 @@ class WindowedStream(_Node, Generic[K, V]):
             add: Gets what there is and an element; returns what there is then: something new, or the same, changed.
             merge: For `Sessions`: of what there is in two of them, the earlier first, makes what there is when they have become one.
         """
-        return self._fold("fold", _folding(begin, add, merge), Own(name, tasks, executors))
+        return self._fold("fold", folding(begin, add, merge), Own(name, tasks, executors))
 
     def _fold(self, kind: str, folding: Folding, own: Own) -> Stream[Any]:
         return self._by_itself(kind, own, lambda inputs: Windowed(folding, self._windows, *self._times))
@@ -458,55 +457,3 @@ class WindowedStream(_Node, Generic[K, V]):
                     remedy="First say what each comes to: .count(), .reduce(function), .fold(begin, add), .collect().",
                 )
             raise AttributeError(f"a windowed stream has no {name!r}")
-
-
-def _getter(key: object) -> Callable[[Any], Any]:
-    return attrgetter(key) if isinstance(key, str) else key  # type: ignore[return-value]  # which is looked at later
-
-
-def _folding(
-    begin: Callable[[], Any], add: Callable[[Any, Any], Any], merge: Callable[[Any, Any], Any] | None
-) -> Folding:
-    if not callable(begin):
-        raise TopologyError(
-            f"fold() begins with what a function makes, and was given {begin!r}.",
-            remedy=f"lambda: {begin!r}, so that no two keys share it; int and list are such functions, too.",
-        )
-    _check("fold", add)
-    if merge is not None:
-        _check("fold", merge)
-    return FoldingBy(begin, add, merge)
-
-
-def _check_time(what: str, time: object) -> None:
-    """Raises: TopologyError: It is neither a name, nor a function, nor left out."""
-    if time is not None and not isinstance(time, str):
-        _check(what, time)
-
-
-def _check(what: str, function: object) -> None:
-    """See that calling it does something.
-
-    Raises:
-        TopologyError: It cannot be called, or would not be run.
-    """
-    if isinstance(function, Bolt | Spout) or (
-        isinstance(function, type) and issubclass(function, Bolt | Spout)
-    ):
-        shown = function.__name__ if isinstance(function, type) else type(function).__name__
-        raise TopologyError(
-            f"{what}() takes a function, not the component {shown}.",
-            remedy=f"{'sink' if what == 'sink' else 'through'}({shown}(...))",
-        )
-    if not callable(function):
-        raise TopologyError(f"{what}() takes a function, not {function!r}.")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TopologyError(
-            f"{what}() was given an async function: calling it would do nothing.",
-            remedy="Make it a plain function; asyncio.run(...) in it runs a coroutine.",
-        )
-    if inspect.isgeneratorfunction(function) and what != "flat_map":
-        raise TopologyError(
-            f"{what}() was given a generator: calling it would do nothing.",
-            remedy="flat_map(function) takes all that a function yields; others return a value.",
-        )

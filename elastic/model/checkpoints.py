@@ -89,13 +89,18 @@ class Checkpoints:
     back: str = ""
 
     @property
+    def back_to(self) -> int:
+        """The ticket of the newest complete one; 0: there is none, and the topology would go back to its beginning."""
+        return self.complete.ticket if self.complete is not None else 0
+
+    @property
     def under_way(self) -> bool:
         """Whether one is being taken."""
         return self.copying or self.taking
 
     def begun(self, now: float) -> Checkpoints:
         """With the next one begun."""
-        slot = 1 - slot_of(self.complete.ticket) if self.complete is not None else 0
+        slot = 1 - slot_of(self.back_to) if self.back_to else 0
         ticket = 2 * (number_of(self.newest) + 1) + slot
         return replace(self, newest=ticket, began=now, copying=True)
 

@@ -58,11 +58,10 @@ def checkpointed(t: TopologyFacts, c: Checkpoints) -> Event | None:
         return None
     number = number_of(c.newest)
     if c.failed:
-        left = f"checkpoint {number_of(c.complete.ticket)}" if c.complete is not None else "its beginning"
         return Event(
             c.ended,
             "checkpoint-failed",
-            f"topology {t.name} has no checkpoint {number}: {c.failed}; after a crash it would go back to {left}",
+            f"topology {t.name} has no checkpoint {number}: {c.failed}; after a crash it would go back to {_back_to(c)}",
             Severity.WARNING,
             topology=t.name,
             details={"checkpoint": number, "reason": c.failed},
@@ -81,20 +80,19 @@ def checkpointed(t: TopologyFacts, c: Checkpoints) -> Event | None:
 
 def went_back(t: TopologyFacts, c: Checkpoints, now: float) -> Event:
     """A topology has gone back to its newest checkpoint."""
-    done = c.complete
-    to = (
-        f"checkpoint {number_of(done.ticket)}, {now - done.began:.1f} s old"
-        if done is not None
-        else "its beginning"
-    )
+    age = f", {now - c.complete.began:.1f} s old" if c.complete is not None else ""
     return Event(
         now,
         "topology-went-back",
-        f"topology {t.name} goes back to {to}: {c.back}",
+        f"topology {t.name} goes back to {_back_to(c)}{age}: {c.back}",
         Severity.WARNING,
         topology=t.name,
-        details={"checkpoint": number_of(done.ticket) if done is not None else 0, "generation": c.generation},
+        details={"checkpoint": number_of(c.back_to), "generation": c.generation},
     )
+
+
+def _back_to(c: Checkpoints) -> str:
+    return f"checkpoint {number_of(c.back_to)}" if c.back_to else "its beginning"
 
 
 def moved(t: TopologyFacts, new: Assignment, facts: Facts) -> Iterator[Event]:

@@ -54,10 +54,9 @@ class DataFrameSink(Presets, StatefulBolt):
         self.number = -1  # of the next segment; -1: this task has written none
         self.pending: list[pa.RecordBatch] = []
         self.count = 0  # rows of those
-        self.sealed: list[
-            tuple[int, int, bytes]
-        ] = []  # checkpoint, number and content of segments that wait for it
-        self.read_for = -1  # the checkpoint that the state is about to be read for; -1: none
+        # Checkpoint, number and content of segments that wait for it.
+        self.sealed: list[tuple[int, int, bytes]] = []
+        self.checkpointed = False  # the state is about to be read for a checkpoint
         self.saved = False  # what is pending is somewhere else, if this task does not go on
         self.unread = 0  # bytes of segments, as known at the last look
         self.files: Pipe | None = None
@@ -71,7 +70,7 @@ class DataFrameSink(Presets, StatefulBolt):
         self.written = context.counter("rows_written")
 
     def get_state(self) -> object:
-        self.saved, self.read_for = self.read_for < 0, -1
+        self.saved, self.checkpointed = not self.checkpointed, False
         return {
             "number": self.number,
             "sealed": self.sealed,
@@ -115,7 +114,7 @@ class DataFrameSink(Presets, StatefulBolt):
         if self.count:
             self.sealed.append((number, *self._segment()))
             self._next()
-        self.read_for = number
+        self.checkpointed = True
 
     def checkpoint_complete(self, number: int) -> None:
         while self.sealed and self.sealed[0][0] <= number:

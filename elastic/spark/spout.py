@@ -56,7 +56,7 @@ class DataFrameSpout(StatefulSpout):
         self.unsaid: list[int] = []  # entries that it has read, and that no checkpoint knows of
         self.cuts: dict[int, int] = {}  # the entry that it was at, by checkpoint
         self.saved = False  # what is unsaid is somewhere else, if this task does not go on
-        self.read_for = -1  # the checkpoint that its state is about to be read for; -1: none
+        self.checkpointed = False  # the state is about to be read for a checkpoint
         self.log: Log | None = None
         self.reading: Iterator[pa.RecordBatch] | None = None
         self.rows: Counter | None = None
@@ -67,7 +67,7 @@ class DataFrameSpout(StatefulSpout):
         self.rows = context.counter("rows_read")
 
     def get_state(self) -> object:
-        self.saved, self.read_for = self.read_for < 0, -1
+        self.saved, self.checkpointed = not self.checkpointed, False
         return {
             "entry": self.entry,
             "part": self.part,
@@ -83,7 +83,7 @@ class DataFrameSpout(StatefulSpout):
 
     def checkpoint_begins(self, number: int) -> None:
         self.cuts[number] = self.entry
-        self.read_for = number
+        self.checkpointed = True
 
     def checkpoint_complete(self, number: int) -> None:
         cut = self.cuts.get(number)

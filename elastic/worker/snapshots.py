@@ -92,7 +92,7 @@ class Snapshots:
             copy = checkpoints.copying and checkpoints.newest != self._copying
             if copy:
                 self._copying = checkpoints.newest
-            before, self._complete = self._complete, max(self._complete, ticket_of(checkpoints))
+            before, self._complete = self._complete, max(self._complete, checkpoints.back_to)
             stale = [] if checkpoints.under_way else list(self._ahead.values())
         for ahead in stale:
             ahead.task.between_slices(functools.partial(self._forget, ahead))
@@ -133,8 +133,7 @@ class Snapshots:
             pieces, meta = encode_engine(task.snapshot(), _NOTHING, self._worker.generation), b""
             if task.spec.stateful and not task.marks.finished:
                 content = Copier(task.component).rest()
-                made = dict(content.pieces)
-                pieces += [made[number] for number in content.order]
+                pieces += content.in_order()
                 meta = content.meta
             state = SmallState(key, ticket, self._worker.incarnation, tuple(pieces), meta)
             snapshot, nodes = _Snapshot(task.id, ticket, state), self._nodes()
@@ -289,11 +288,6 @@ class Snapshots:
         if taken is None or taken.ticket < ticket:
             return Taken(ticket)
         return taken if taken.ticket == ticket else None
-
-
-def ticket_of(checkpoints: Checkpoints) -> int:
-    """That of the newest complete one; 0: there is none."""
-    return checkpoints.complete.ticket if checkpoints.complete is not None else 0
 
 
 def nodes_of(own: NodeId, living: Mapping[WorkerId, Incarnation], copies: int) -> Nodes:

@@ -7,6 +7,7 @@ import time
 import click
 
 from elastic.control import present
+from elastic.control.checkpoint_words import troubles
 from elastic.control.cli import output
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
@@ -277,9 +278,7 @@ def _checkpoint(c: CheckpointView) -> str:
     text = f"none yet, one every {c.interval:g} s"
     if c.number:
         text = f"{c.number}, {output.duration(max(0.0, time.time() - c.began))} old, {output.size(c.size)} in {c.seconds:.2f} s"
-    if c.failed:
-        text += f"; the next was given up: {c.failed}"
-    return f"{text}; went back {counted(c.back, 'time')}" if c.back else text
+    return text + troubles(c)
 
 
 def _waits(settings: Settings, detail: TopologyDetail) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elastic.control import move_words, present
+from elastic.control import checkpoint_words, move_words, present
 from elastic.control.tasks import Reports
 from elastic.control.ui.drawing import (
     BOX_HEIGHT,
@@ -67,6 +67,7 @@ class Pages:
             words.duration,
             words.clock,
             move_words.milliseconds,
+            checkpoint_words.troubles,
         ):
             self._templates.filters[what.__name__] = what
         self._templates.filters["path"] = lambda text: quote(str(text), safe="")

@@ -78,16 +78,15 @@ def _all_run(t: TopologyFacts, c: Checkpoints) -> bool:
 
 
 def _going_on(t: TopologyFacts, c: Checkpoints, now: float) -> Checkpoints | None:
-    said = [p.taken for p in t.progress.values() if p.taken is not None and p.taken.ticket == c.newest]
+    by_worker = {
+        w: p.taken for w, p in t.progress.items() if p.taken is not None and p.taken.ticket == c.newest
+    }
+    said = by_worker.values()
     failed = next((s.failed for s in said if s.failed), "")
     if failed:
         return c.given_up(failed, now)
     if c.copying:
-        ready = {
-            w
-            for w, p in t.progress.items()
-            if p.taken is not None and p.taken.ticket == c.newest and p.taken.ready
-        }
+        ready = {w for w, s in by_worker.items() if s.ready}
         wanted = {w for _, w in t.assignment.executors} if t.assignment is not None else set()
         return c.through() if wanted <= ready or now >= c.began + COPYING else None
     have = {task for s in said for stored in s.stored for task in stored.tasks}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
@@ -23,16 +24,25 @@ from elastic.nimbus.observing.followed_moves import FollowedMoves
 from elastic.nimbus.observing.plans import Plan
 
 
+class _Parts(NamedTuple):
+    """What is followed of one topology beside its state."""
+
+    spec: FollowedValue
+    assignment: FollowedValue
+    plan: FollowedValue
+    checkpoints: FollowedValue
+    workers: FollowedValues
+    progress: FollowedValues
+    moves: FollowedMoves
+
+
 class _Topology:
     """Everything about one topology; what lies beside the state is followed anew for each id."""
 
     def __init__(self, mirror: Mirror, name: TopologyName) -> None:
         self._mirror, self._name = mirror, name
         self._id = ""
-        self._parts: tuple[FollowedValue, FollowedValue, FollowedValues, FollowedValues] | None = None
-        self._plan: FollowedValue | None = None
-        self._checkpoints: FollowedValue | None = None
-        self._moves: FollowedMoves | None = None
+        self._parts: _Parts | None = None
         self.state = FollowedValue(mirror, paths.state(name), TopologyState)
 
     def settle(self) -> None:
@@ -41,70 +51,58 @@ class _Topology:
             self._close_parts()
             self._id = state.id if state is not None else ""
             if state is not None:
-                self._parts = (
-                    FollowedValue(self._mirror, paths.spec(self._name), TopologySpec),
-                    FollowedValue(self._mirror, paths.assignment(self._name), Assignment),
-                    FollowedValues(self._mirror, paths.workers(self._name), WorkerInfo),
-                    FollowedValues(self._mirror, paths.progress(self._name), Progress),
+                mirror, name = self._mirror, self._name
+                self._parts = _Parts(
+                    FollowedValue(mirror, paths.spec(name), TopologySpec),
+                    FollowedValue(mirror, paths.assignment(name), Assignment),
+                    FollowedValue(mirror, paths.plan(name), Plan),
+                    FollowedValue(mirror, paths.checkpoint(name), Checkpoints),
+                    FollowedValues(mirror, paths.workers(name), WorkerInfo),
+                    FollowedValues(mirror, paths.progress(name), Progress),
+                    FollowedMoves(mirror, name),
                 )
-                self._plan = FollowedValue(self._mirror, paths.plan(self._name), Plan)
-                self._checkpoints = FollowedValue(self._mirror, paths.checkpoint(self._name), Checkpoints)
-                self._moves = FollowedMoves(self._mirror, self._name)
-        if self._parts is not None and self._moves is not None:
-            self._parts[2].settle()
-            self._parts[3].settle()
-            self._moves.settle()
+        if self._parts is not None:
+            for part in (self._parts.workers, self._parts.progress, self._parts.moves):
+                part.settle()
 
     @property
     def loaded(self) -> bool:
         """Whether all that there is about it has been read once."""
         if not self.state.loaded or self._parts is None:
             return self.state.loaded
-        spec, assignment, workers, progress = self._parts
-        return (
-            spec.loaded
-            and assignment.loaded
-            and all(p is not None and p.loaded for p in (self._plan, self._checkpoints, self._moves))
-            and None not in (workers.snapshot, progress.snapshot)
-        )
+        p = self._parts
+        return all(
+            part.loaded for part in (p.spec, p.assignment, p.plan, p.checkpoints, p.moves)
+        ) and None not in (p.workers.snapshot, p.progress.snapshot)
 
     def facts(self) -> TopologyFacts | None:
-        if (
-            self._parts is None
-            or self._plan is None
-            or self._checkpoints is None
-            or self._moves is None
-            or not self.loaded
-        ):
+        p = self._parts
+        if p is None or not self.loaded or p.spec.value is None:
             return None
-        spec, assignment, workers, progress = self._parts
-        if spec.value is None:
-            return None
-        living, done = workers.snapshot or {}, progress.snapshot or {}
-        checkpoints: Checkpoints | None = self._checkpoints.value
+        living, done = p.workers.snapshot or {}, p.progress.snapshot or {}
+        checkpoints: Checkpoints | None = p.checkpoints.value
         generation = checkpoints.generation if checkpoints is not None else 0
         return TopologyFacts(
-            spec=spec.value,
+            spec=p.spec.value,
             state=self.state.value,
             state_version=self.state.version,
-            assignment=assignment.value,
-            assignment_version=assignment.version,
+            assignment=p.assignment.value,
+            assignment_version=p.assignment.version,
             workers={paths.unleaf(n): w for n, w in living.items()},
-            progress={paths.unleaf(n): p for n, p in done.items() if p.generation >= generation},
-            moves=self._moves.snapshot or {},
-            latest=self._moves.latest,
-            latest_version=self._moves.latest_version,
-            plan=self._plan.value,
-            plan_version=self._plan.version,
+            progress={paths.unleaf(n): d for n, d in done.items() if d.generation >= generation},
+            moves=p.moves.snapshot or {},
+            latest=p.moves.latest,
+            latest_version=p.moves.latest_version,
+            plan=p.plan.value,
+            plan_version=p.plan.version,
             checkpoints=checkpoints,
-            checkpoints_version=self._checkpoints.version,
+            checkpoints_version=p.checkpoints.version,
         )
 
     def _close_parts(self) -> None:
-        for part in (*(self._parts or ()), self._plan, self._checkpoints, self._moves):
-            if part is not None:
-                part.close()
-        self._parts = self._plan = self._checkpoints = self._moves = None
+        for part in self._parts or ():
+            part.close()
+        self._parts = None
 
     def close(self) -> None:
         self.state.close()

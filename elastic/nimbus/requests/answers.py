@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from elastic.api.settings import setting
 from elastic.model.assignment import Assignment, ExecutorId
-from elastic.model.checkpoints import INTERVAL, number_of
+from elastic.model.checkpoints import INTERVAL, Complete, number_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad
@@ -122,13 +122,13 @@ def _checkpoints(t: TopologyFacts) -> CheckpointView:
     c = t.checkpoints
     if c is None:
         return CheckpointView()
-    done = c.complete
+    done = c.complete or Complete(0, 0.0, 0.0, 0, ())
     return CheckpointView(
         interval=float(setting(INTERVAL, t.spec.config)),
-        number=number_of(done.ticket) if done is not None else 0,
-        began=done.began if done is not None else 0.0,
-        seconds=done.ended - done.began if done is not None else 0.0,
-        size=done.size if done is not None else 0,
+        number=number_of(done.ticket),
+        began=done.began,
+        seconds=done.ended - done.began,
+        size=done.size,
         taking=number_of(c.newest) if c.under_way else 0,
         failed=c.failed,
         back=c.generation - 1,

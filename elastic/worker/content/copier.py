@@ -41,6 +41,11 @@ class Content:
     order: tuple[int, ...]
     meta: bytes
 
+    def in_order(self) -> list[bytes]:
+        """All pieces, as `install` wants them, where none was handed out ahead."""
+        made = dict(self.pieces)
+        return [made[number] for number in self.order]
+
 
 class Copier:
     """Copies the state of one task.

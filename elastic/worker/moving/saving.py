@@ -335,8 +335,7 @@ class Saving:
             if old.copier is not None:
                 with old.writing:
                     rest = old.copier.rest()
-                made = dict(rest.pieces)
-                pieces += [made[id] for id in rest.order]
+                pieces += rest.in_order()
                 meta = rest.meta
         finally:
             old.encoded(self._reading)
