@@ -74,6 +74,9 @@ def result(code: int) -> int:
 def _command(number: int, taken: Path, arguments: list[str]) -> list[str]:
     # Without a shared cache: several writers. Without percentages: nobody knows how much a group will take.
     own = ["-p", "no:cacheprovider", "-o", "console_output_style=classic", "-p", "tools.run_tests"]
+    own.append(
+        "--continue-on-collection-errors"
+    )  # as a file that cannot be imported is a failure among others
     backwards = ["--backwards"] if number else []
     return [sys.executable, "-m", "pytest", *own, f"--taken={taken}", *backwards, *arguments, *PATHS]
 
@@ -98,7 +101,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Share:
-    """A plugin for pytest: it finds all files, but imports only those that no other group has taken, when their turn has come.
+    """A plugin for pytest: of what was found it runs the files that no other group has taken when their turn comes.
+
+    Each group imports all files before it runs any: a module that is parsed beside other threads, as those of servers that a fixture keeps,
+    ends with a SystemError now and then (CPython before 3.11.5).
 
     Args:
         taken: Directory with an entry for each file that a group has taken.
@@ -108,26 +114,11 @@ class Share:
     def __init__(self, taken: Path, backwards: bool) -> None:
         self._taken = taken
         self._backwards = backwards
-        self._files: list[pytest.Module] = []
-        self._found = False
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
-        """A file seems to be empty until all are found."""
-        if self._found or not isinstance(collector, pytest.Module):
-            return None
-        self._files.append(collector)
-        return pytest.CollectReport(collector.nodeid, "passed", None, [])
-
-    def pytest_report_collectionfinish(self) -> str:
-        """What else there is instead."""
-        return f"{len(self._files)} files, of which this group takes one after the other"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run them, as pytest's own loop does."""
-        self._found = True
-        items = self._items(session)
+        items = self._items(session.items)
         item = next(items, None)
         while item is not None:
             following = next(items, None)  # which decides which fixtures go on
@@ -139,19 +130,16 @@ class Share:
             item = following
         return True
 
-    def _items(self, session: pytest.Session) -> Iterator[pytest.Item]:
-        for file in reversed(self._files) if self._backwards else self._files:
+    def _items(self, found: list[pytest.Item]) -> Iterator[pytest.Item]:
+        files: dict[str, list[pytest.Item]] = {}
+        for item in found:  # which pytest may have put in another order, for fixtures with parameters
+            files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+        for name in reversed(files) if self._backwards else files:
             try:
-                (self._taken / file.nodeid.replace("/", "+")).touch(exist_ok=False)
+                (self._taken / name.replace("/", "+")).touch(exist_ok=False)
             except FileExistsError:
                 continue
-            items = list(session.genitems(file))
-            session.config.hook.pytest_collection_modifyitems(
-                session=session, config=session.config, items=items
-            )
-            session.testscollected += len(items)
-            session.items += items
-            yield from items
+            yield from files[name]
 
 
 if __name__ == "__main__":
